@@ -33,6 +33,7 @@ from holdfast.bridges.choice import (
 from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_weights
 from holdfast.bridges.scores import ScoreScale
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real, real_array
 from holdfast.core.storage import (
     check_replaceable,
     read_json,
@@ -343,6 +344,7 @@ def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _codes(labels: ArrayLike, count: int) -> Tensor:
     """Class numbers, -1 where a label is unknown: None, "" or NaN, as in a column of a table."""
+    check_real(labels, "labels")
     given = [
         None if label in (None, "") or label != label else str(label)
         for label in np.asarray(labels, dtype=object).tolist()
@@ -365,7 +367,10 @@ def _unbridged(given: ArrayLike | Tensor | None, new: Tensor, old: Tensor) -> Te
 
 def _float_tensor(given: ArrayLike | Tensor) -> Tensor:
     """float32, without a copy where possible; arrays with any strides."""
-    return given.detach().float() if isinstance(given, Tensor) else torch.as_tensor(np.ascontiguousarray(given)).float()
+    check_real(given, "vectors")
+    if isinstance(given, Tensor):
+        return given.detach().float()
+    return torch.as_tensor(np.ascontiguousarray(real_array(given, "vectors"))).float()
 
 
 def _different(*spaces: Tensor) -> Tensor:
@@ -394,7 +399,8 @@ def _different(*spaces: Tensor) -> Tensor:
 def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
     both = []
     for name, given in (("new", new), ("old", old)):
-        rows = given.detach().cpu().float().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        check_real(given, name)
+        rows = given.detach().cpu().float().numpy() if isinstance(given, Tensor) else real_array(given, name)
         if rows.ndim != 2 or rows.shape[1] == 0:
             raise HoldfastError(
                 f"{name} has shape {tuple(rows.shape)}; a bridge is fitted on matrices, one row per item"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 from holdfast.train.geometry import unit
 from holdfast.vectors.feature_set import FeatureSet
 from holdfast.vectors.search import VectorProblems, unit_blocks
@@ -27,6 +28,7 @@ def bridged_queries(bridge: QueryBridge, queries: Tensor, new: FeatureSet, store
     _check_sizes(getattr(bridge, "dims", None), new, stored)
     _check_models(getattr(bridge, "models", None) or {}, new, stored)
     found = bridge(queries.cpu())
+    check_real(found, "the bridge's queries")
     rows = (found if isinstance(found, Tensor) else torch.from_numpy(np.asarray(found))).detach().float()
     if rows.shape != (len(queries), stored.dim):
         raise HoldfastError(

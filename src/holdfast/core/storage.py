@@ -21,6 +21,7 @@ import tomli_w
 
 from holdfast.core import untrusted_files
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -170,9 +171,13 @@ def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             # Cloned: memory mapped by safetensors may be unaligned, and kernels round differently on unaligned data.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            about = dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as error:
         raise HoldfastError(f"{path}: not readable as safetensors, perhaps truncated ({error})") from error
+    for name, tensor in tensors.items():
+        check_real(tensor, f"{path}: {name}")
+    return tensors, about
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, first_line
+from holdfast.core.real_arrays import check_real
 from holdfast.core.wording import printable
 
 MOST_JSON = 256 * 2**20
@@ -200,6 +201,7 @@ def array_header(file: BinaryIO, available: int, source: str) -> ArrayHeader:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
     found = ArrayHeader(shape, dtype, fortran, file.tell() - start)
+    check_real(found, source)
     needed = found.size + math.prod(shape) * max(1, dtype.itemsize)
     if any(side < 0 for side in shape):
         raise HoldfastError(f"{source}: its header says a negative size")

@@ -22,6 +22,7 @@ from holdfast.bridges import Bridge, ScoreScale
 from holdfast.bridges.scores import SAME
 from holdfast.core.errors import HoldfastError, UnavailableError, unknown_name
 from holdfast.core.process_settings import ProcessSetting
+from holdfast.core.real_arrays import real_array
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
@@ -261,7 +262,7 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
     what: names the vector in errors.
     """
     try:
-        vector = np.asarray(given, dtype=np.float64)  # the length of a float32 vector may not fit float32
+        vector = real_array(given, what, np.float64)  # the length of a float32 vector may not fit float32
     except (TypeError, ValueError, OverflowError):
         raise HoldfastError(f"{what}: a vector is a list of numbers") from None
     if vector.ndim != 1 or vector.size not in version.sizes:

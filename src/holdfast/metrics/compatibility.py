@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 
 
 def beats(new: ArrayLike, old: ArrayLike) -> NDArray[np.bool_]:
@@ -130,6 +131,7 @@ def _cells(C: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _lower_triangle(C: ArrayLike) -> NDArray[np.float64]:
     """``C`` checked, as float64, with NaN above the diagonal."""
+    check_real(C, "compatibility matrix")
     try:
         matrix = np.array(C, dtype=np.float64)
     except (TypeError, ValueError):

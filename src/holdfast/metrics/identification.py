@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 
 
 def top_k_accuracy(ranked_labels: ArrayLike, query_labels: ArrayLike) -> float:
@@ -16,7 +17,7 @@ def top_k_accuracy(ranked_labels: ArrayLike, query_labels: ArrayLike) -> float:
     >>> top_k_accuracy([[3, 1], [2, 0]], [1, 1])
     0.5
     """
-    ranked, labels = np.asarray(ranked_labels), np.asarray(query_labels)
+    ranked, labels = real_array(ranked_labels, "ranked labels"), real_array(query_labels, "query labels")
     if ranked.ndim != 2 or labels.shape != ranked.shape[:1]:
         raise HoldfastError(f"top-k accuracy: needs Q x k and Q labels, got {ranked.shape} and {labels.shape}")
     if len(labels) == 0:
@@ -33,7 +34,7 @@ def average_precision(relevance: ArrayLike, num_relevant: int) -> float:
     >>> average_precision([True, False, True, False], num_relevant=2)
     0.8333333333333333
     """
-    hits = np.asarray(relevance, dtype=bool)
+    hits = real_array(relevance, "relevance", bool)
     if hits.ndim != 1:
         raise HoldfastError(f"average precision: relevance must be one-dimensional, got shape {hits.shape}")
     if num_relevant < int(hits.sum()):
@@ -65,8 +66,8 @@ def mean_average_precision(
     >>> mean_average_precision([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[0.6, 0.8], [1.0, 0.0]], [1, 0])
     1.0
     """
-    queries, gallery = np.asarray(query_features), np.asarray(gallery_features)
-    labels, stored = np.asarray(query_labels), np.asarray(gallery_labels)
+    queries, gallery = real_array(query_features, "query features"), real_array(gallery_features, "gallery features")
+    labels, stored = real_array(query_labels, "query labels"), real_array(gallery_labels, "gallery labels")
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:
         raise HoldfastError(f"mAP: features must be Q x d and N x d, but are {queries.shape} and {gallery.shape}")
     if labels.shape != queries.shape[:1] or stored.shape != gallery.shape[:1]:
@@ -91,7 +92,8 @@ def queries_without_match(query_labels: ArrayLike, gallery_labels: ArrayLike) ->
     >>> queries_without_match([0, 1, 2], [0, 0, 2])
     1
     """
-    return int((~np.isin(query_labels, gallery_labels)).sum())
+    queries, gallery = real_array(query_labels, "query labels"), real_array(gallery_labels, "gallery labels")
+    return int((~np.isin(queries, gallery)).sum())
 
 
 def _precision_sums(hits: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 
 RESAMPLES = 4000
 """Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""
@@ -57,7 +58,7 @@ def resampled_means(
     >>> resampled_means([[1.0, 1.0, 1.0]], resamples=2).tolist()
     [[1.0], [1.0]]
     """
-    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    table = np.atleast_2d(real_array(values, "scores", np.float64))
     if table.shape[1] == 0:
         raise HoldfastError("resampling: there are no queries to draw from")
     if clusters is not None:
@@ -142,7 +143,7 @@ def queries_to_decide(before: ArrayLike, after: ArrayLike, interval: tuple[float
     >>> queries_to_decide(before, after, gain_interval(before, after), -0.01)
     144
     """
-    first, second = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    first, second = real_array(before, "scores before", np.float64), real_array(after, "scores after", np.float64)
     gains = second - first
     if not _needs_added(first, second):
         return units_to_decide(float(gains.mean()), interval, bound, len(gains))
@@ -229,7 +230,7 @@ def share_interval(score: ArrayLike, ceiling: ArrayLike, **options: Any) -> tupl
     queries with a score above 0, would give a ratio interval of width 0, and that of the gain is never that narrow.
     """
     low, high = ratio_interval(score, ceiling, **options)
-    best = float(np.asarray(ceiling, dtype=np.float64).mean())
+    best = float(real_array(ceiling, "ceiling", np.float64).mean())
     if best == 0:
         return low, high
     ends = [1 + end / best for end in gain_interval(ceiling, score, **options)]
@@ -249,7 +250,7 @@ def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) 
     >>> percentile_interval([0.0, 1.0, 2.0, 3.0], units=1000, confidence=0.5)
     (0.0, 3.0)
     """
-    known = np.asarray(draws, dtype=np.float64)
+    known = real_array(draws, "draws", np.float64)
     known = known[~np.isnan(known)]
     if units < 2 or len(known) == 0:
         return -math.inf, math.inf
@@ -272,7 +273,7 @@ def covering_interval(
     """
     low, high = percentile_interval(draw(None), queries, confidence)
     if clusters is not None:
-        groups = np.asarray(clusters)
+        groups = real_array(clusters, "clusters")
         by_cluster = percentile_interval(draw(groups), len(np.unique(groups)), confidence)
         low, high = min(low, by_cluster[0]), max(high, by_cluster[1])
     return low, high
@@ -313,7 +314,7 @@ def _drawn_sums(table: NDArray[np.float64], resamples: int, seed: int) -> NDArra
 
 def _cluster_sums(table: NDArray[np.float64], clusters: ArrayLike) -> NDArray[np.float64]:
     """(V + 1) x C: for each cluster the sums of its values and, in the last row, its size."""
-    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    _, member = np.unique(real_array(clusters, "clusters"), return_inverse=True)
     if member.shape != table.shape[1:]:
         raise HoldfastError(f"resampling: {table.shape[1]} queries, but {len(member)} cluster labels")
     return np.stack([np.bincount(member, weights=row) for row in (*table, np.ones(table.shape[1]))])
@@ -324,7 +325,7 @@ def _all_zero_or_one(values: NDArray[np.float64]) -> bool:
 
 
 def _checked(values: ArrayLike, confidence: float) -> NDArray[np.float64]:
-    scores = np.asarray(values, dtype=np.float64)
+    scores = real_array(values, "scores", np.float64)
     if scores.ndim != 1 or len(scores) == 0 or np.isnan(scores).any():
         raise HoldfastError(f"an interval needs one known score per query, and at least one; got shape {scores.shape}")
     if not 0 < confidence < 1:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 
 
 def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
@@ -53,7 +54,7 @@ def verification_pairs(
     >>> sorted(map(tuple, pairs[same].tolist())), sorted(map(tuple, pairs[~same].tolist()))
     ([(0, 0), (1, 1)], [(0, 1), (1, 0)])
     """
-    queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
+    queries, gallery = real_array(query_labels, "query labels"), real_array(gallery_labels, "gallery labels")
     if queries.ndim != 1 or gallery.ndim != 1 or count < 1:
         raise HoldfastError("verification pairs: needs two lists of labels and a count of at least 1")
     by_label = np.argsort(gallery, kind="stable")
@@ -78,7 +79,8 @@ def pair_scores(query_features: ArrayLike, gallery_features: ArrayLike, pairs: A
     >>> pair_scores([[1.0, 0.0]], [[0.6, 0.8], [0.0, 1.0]], [[0, 0], [0, 1]]).tolist()
     [0.6, 0.0]
     """
-    queries, gallery, index = np.asarray(query_features), np.asarray(gallery_features), np.asarray(pairs)
+    queries, gallery = real_array(query_features, "query features"), real_array(gallery_features, "gallery features")
+    index = real_array(pairs, "pairs")
     scores: NDArray[np.floating] = np.einsum("nd,nd->n", queries[index[:, 0]], gallery[index[:, 1]])
     return scores
 
@@ -97,7 +99,7 @@ def _draw_nth(
 
 
 def _checked(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    values, positive = np.asarray(scores), np.asarray(same, dtype=bool)
+    values, positive = real_array(scores, "scores"), real_array(same, "same", bool)
     if values.ndim != 1 or values.shape != positive.shape:
         raise HoldfastError(
             f"verification: needs one score and one label per pair, got {values.shape} and {positive.shape}"
@@ -145,7 +147,7 @@ def threshold_at_far(impostor_scores: ArrayLike, far: float) -> float:
     >>> threshold_at_far([0.1, 0.2, 0.3, 0.4], far=0.25)
     0.4
     """
-    scores = np.sort(np.asarray(impostor_scores, dtype=np.float64))
+    scores = np.sort(real_array(impostor_scores, "impostor scores", np.float64))
     _check_far(far)
     if len(scores) == 0:
         return float("nan")
@@ -159,7 +161,7 @@ def _by_score(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weight of same pairs and of different pairs at each distinct score, ascending: B x scores each."""
     values, positive = _checked(scores, same)
-    table = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+    table = np.atleast_2d(real_array(weights, "weights", np.float64))
     if table.shape[1:] != values.shape:
         raise HoldfastError(f"verification: one weight per pair is needed, got {table.shape} for {values.shape}")
     if len(values) == 0:

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.versions import VectorSizes
@@ -247,7 +248,11 @@ def _item_json(item: Item) -> dict[str, Any]:
         "path": None if item.path is None else _absolute(item.path),
         "label": item.label,
         "metadata": dict(item.metadata),
-        **{name: np.asarray(value).tolist() for name, value in numbers.items() if value is not None},
+        **{
+            name: real_array(value, f"item {item.id!r}").tolist()
+            for name, value in numbers.items()
+            if value is not None
+        },
     }
 
 

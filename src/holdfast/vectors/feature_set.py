@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real, real_array
 
 MODEL_NAME = "model"
 """The array of an npz, or the metadata of a parquet file, that names the model."""
@@ -155,9 +156,10 @@ def feature_set(
     features: N x d.
     labels, ids: N each, or None.
     """
-    array = features if isinstance(features, np.ndarray) else np.asarray(features)
+    array = real_array(features, f"{name}: features")
     check_shape(name, array.shape, array.dtype)
-    classes, names = (None if values is None else np.asarray(values) for values in (labels, ids))
+    classes = None if labels is None else real_array(labels, f"{name}: labels")
+    names = None if ids is None else real_array(ids, f"{name}: ids")
     return FeatureSet(name, ArrayRows(array), classes, names)
 
 
@@ -193,6 +195,7 @@ def shorten(values: Sequence[Any] | np.ndarray, most: int = 5) -> str:
 
 def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
     """One number or text per row; bytes become text, whole numbers int64, or text if they are too large for it."""
+    check_real(values, what)
     if values.shape != (count,):
         raise HoldfastError(f"{what} have shape {values.shape}, but there are {count} rows of features")
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):

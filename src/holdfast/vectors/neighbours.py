@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 
 CHUNK_ELEMENTS = 1 << 24
 """Number of scores in memory at a time: 64 MB of float32."""
@@ -47,6 +48,8 @@ def nearest(queries: Tensor, gallery: Tensor, k: int = 1, *, chunk_elements: int
         raise HoldfastError(f"k must be at least 1, got {k}")
     if len(gallery) == 0:
         raise HoldfastError("the gallery is empty")
+    check_real(queries, "queries")
+    check_real(gallery, "gallery")
     queries, gallery = queries.float(), gallery.float()
     k = min(k, len(gallery))
     gallery_chunk = max(k, min(len(gallery), 1 << 14))

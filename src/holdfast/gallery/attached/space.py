@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 from holdfast.train.encoders import Encoder
 from holdfast.train.encoders.compact import compact_basis
 from holdfast.train.geometry import unit, unit_of_any_length
@@ -53,6 +54,7 @@ class StoredSpace:
 
 def checked_vector(given: ArrayLike) -> Tensor:
     """A user's query as a unit vector, 1-D; refused if it is zero or not finite."""
+    check_real(given, "query")
     try:
         found = torch.as_tensor(given, dtype=torch.float32).flatten()
     except (TypeError, ValueError, RuntimeError):

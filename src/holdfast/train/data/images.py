@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real, real_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +62,13 @@ def canonical(
     source: name of the data in errors.
     names: names of the images, or None.
     """
+    check_real(images, f"{source}: images")
     images = np.ascontiguousarray(images)
     if images.ndim == 3:
         images = images[..., None]
+    labels = real_array(labels, f"{source}: labels")
     order, fingerprint = canonical_order(images, labels, class_names, source=source)
-    labels = np.asarray(labels).astype(np.int64)[order]
+    labels = labels.astype(np.int64)[order]
     ordered = None if names is None else np.asarray(names)[order]
     return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint, ordered)
 

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.real_arrays import check_real
 from holdfast.core.untrusted_files import whole_number
 from holdfast.embedders.pixels import MAX_PIXELS, MODES, RESAMPLING, Colour, Interpolation, open_image, resize_and_crop
 from holdfast.train.geometry import unit_of_any_length
@@ -142,6 +143,7 @@ class Preprocess:
 
     def stack(self, images: ImagesLike) -> Tensor:
         """The images, resized and cropped: uint8 N x C x H x W, in channels_last memory format."""
+        check_real(images, "images")
         images = _as_sequence(images)
         ready = (*self.height_width, self.channels)
         if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == ready:
@@ -266,14 +268,16 @@ class VectorInput:
 
     def stack(self, vectors: Any) -> Tensor:
         """Float32 N x ``width`` from a tensor, an array or a sequence of either; another width is refused."""
+        check_real(vectors, "vectors")
         try:
             if isinstance(vectors, Sequence) and not isinstance(vectors, str | bytes):
                 vectors = np.stack([np.asarray(vector) for vector in vectors])
             found = vectors if isinstance(vectors, Tensor) else torch.from_numpy(np.array(vectors))
         except (TypeError, ValueError) as error:
             raise HoldfastError(f"vectors must be rows of {self.width} numbers each ({error})") from error
+        check_real(found, "vectors")
         found = found[None] if found.ndim == 1 else found
-        if found.ndim != 2 or found.shape[1] != self.width or found.is_complex():
+        if found.ndim != 2 or found.shape[1] != self.width:
             shape = " x ".join(map(str, found.shape))
             raise HoldfastError(f"this model takes vectors of {self.width} numbers, found an array of {shape}")
         return found.float()

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from holdfast.checks.scores import gallery_of, score_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import decimal, per_cent
 from holdfast.metrics import compatibility_summary, compatible_pairs
 from holdfast.train.encoders import ModelFeatures, change_basis
@@ -103,8 +104,8 @@ def matrix_cells(
     device: torch.device | str = "cpu",
 ) -> Iterator[Cell]:
     """The cells of the lower triangle row by row; see ``compatibility_matrix``. Each model is prepared once."""
-    query_y = on_device(np.asarray(query_labels), device)
-    gallery_y = on_device(np.asarray(gallery_labels), device)
+    query_y = on_device(real_array(query_labels, "query labels"), device)
+    gallery_y = on_device(real_array(gallery_labels, "gallery labels"), device)
     refuse_wrong_maps(maps, query_maps, len(models))
     # Galleries stay on the device, in the space of the current model; queries are copied to it once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
@@ -112,7 +113,7 @@ def matrix_cells(
     bases: list[Tensor | None] = []
     sizes: list[int] = []
     for t, model in enumerate(models):
-        features = ModelFeatures(*(np.asarray(part) for part in model if part is not None))
+        features = ModelFeatures(*(real_array(part, f"model {t + 1}") for part in model if part is not None))
         query_features, gallery_features = features.query, features.gallery
         own = _unit_features(gallery_features, len(gallery_y), f"gallery of model {t + 1}", device)
         step = maps[t] if maps else None

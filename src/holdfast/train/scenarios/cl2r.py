@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.train.scenarios.slots import SlotRegistry
 from holdfast.train.scenarios.task import Scenario, Task, buffer_indices
 
@@ -99,7 +100,7 @@ def task_ends(num_classes: int, initial: int, increment: int | None, tasks: int 
 
 def checked_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
     """The labels as an array; an error if one has no class name, such as the last one of labels that count from 1."""
-    labels = np.asarray(labels)
+    labels = real_array(labels, "labels")
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
         raise HoldfastError(
             f"labels are {labels.min()} to {labels.max()}, but there are {num_classes} class names; label i is the "

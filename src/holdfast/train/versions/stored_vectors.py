@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array
 from holdfast.core.wording import counted
 from holdfast.train.geometry import unit
@@ -218,7 +219,7 @@ def _shared_classes(labels: np.ndarray) -> np.ndarray:
 
 def _labels(given: str | Path | ArrayLike) -> np.ndarray:
     if not isinstance(given, str | Path):
-        return np.asarray(given)
+        return real_array(given, "labels")
     path = Path(given)
     if path.suffix.lower() == ".npy":
         return read_array(path)

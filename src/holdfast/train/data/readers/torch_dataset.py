@@ -9,6 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import check_real
 from holdfast.embedders.pixels import open_image
 from holdfast.train.data.images import ImageSet, canonical_order, numbered_classes
 
@@ -103,6 +104,7 @@ def _pixels(image: Any, where: str) -> np.ndarray:
     """H x W x C uint8, or 1 x 1 x D float32 for a vector."""
     if isinstance(image, Image.Image):
         image = np.asarray(open_image(image, colour="grey" if image.mode == "L" else "rgb"))
+    check_real(image, where)
     planar = isinstance(image, torch.Tensor)
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     if array.ndim == 1 and array.dtype.kind == "f" and len(array) and np.isfinite(array).all():
