@@ -35,7 +35,7 @@ from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.protocol import Found, index_candidates, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
-from holdfast.gallery.folder import bytes_below
+from holdfast.gallery.folder import bytes_below, open_elsewhere
 
 EF_SEARCH = 128
 """Candidates when searching."""
@@ -316,6 +316,8 @@ def _explain_damage(folder: Path) -> Iterator[None]:
 
 
 def _damaged(folder: Path, reason: str) -> HoldfastError:
+    if embedded_process.LOCKED in reason:  # the gallery's lock file was removed while another process held it
+        return open_elsewhere(folder.parent.parent)
     return HoldfastError(f"{folder}: vectors are damaged ({reason[:200]}); restore the folder from a backup")
 
 
