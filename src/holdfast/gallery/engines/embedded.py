@@ -184,6 +184,9 @@ class EdgeEngine:
     def unindexed(self, collection: str) -> int:
         return len(self._unindexed[collection]) if self._indexed else 0
 
+    def claim(self, generation: str) -> str | None:
+        return None  # a copy of the gallery's folder has vectors of its own
+
     def close(self) -> None:
         for collection in list(self._unflushed):
             self._flush(collection)
