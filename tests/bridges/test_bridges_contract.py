@@ -346,6 +346,64 @@ def test_bad_calls_and_folders_are_refused(tmp_path):
         Bridge.load(tmp_path / "nothing")
 
 
+NAN, HUGE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *(("rotation", {"scale": {"slope": slope}}) for slope in (-1.0, 0, None, HUGE, 1e-12, 10**400, "1", True)),
+        *(("rotation", {"scale": {"offset": offset}}) for offset in (None, NAN, -HUGE, 1e12, [0.5])),
+        ("rotation", {"scale": {"mean_old": HUGE, "deviation_new": "x"}}),
+        ("rotation", {"scale": {"pairs": -1}}),
+        ("rotation", {"dims": [8, 12.0]}),
+        ("rotation", {"dims": [8]}),
+        ("rotation", {"dims": [8, 0]}),
+        ("none", {"dims": [HUGE, 8]}),
+        ("rotation", {"kind": "affine"}),
+        ("rotation", {"options": {"rank": 4}}),
+        ("rotation", {"evidence": {"pairs": 1.5}}),
+        ("rotation", {"evidence": {"beyond_chance": HUGE}}),
+        ("rotation", {"evidence": {"beyond_chance": "9"}}),
+        ("rotation", {"evidence": {"measure": 1}}),
+        ("rotation", {"evidence": {"candidates": []}}),
+        ("rotation", {"evidence": {"raw_exposure": {"1": HUGE}}}),
+        ("rotation", {"evidence": {"curve": [[10, "x"]]}}),
+        ("rotation", {"tensors": {"map.weight": lambda t: t * NAN}}),
+        ("rotation", {"tensors": {"map.weight": lambda t: t * 1e30}}),
+        ("rotation", {"tensors": {"map.weight": lambda t: t.double()}}),
+        ("rotation", {"tensors": {"map.weight": lambda t: t.T}}),
+        ("rotation", {"tensors": {"map.weight": None}}),
+        ("rotation", {"tensors": {"map.more": torch.ones_like}}),
+        ("rotation", {"tensors": {"map.bias": lambda t: t[None]}}),
+        ("rotation", {"tensors": {"map.bias": lambda t: t[:1]}}),
+        ("rotation", {"tensors": {"error_weights": lambda t: t[1:]}}),
+        ("rotation", {"tensors": {"error_weights": lambda t: t / 0}}),
+        ("rotation", {"tensors": {"fitted": lambda t: t[:, :5]}}),
+        ("rotation", {"tensors": {"fitted": lambda t: t * NAN}}),
+        ("residual_mlp", {"tensors": {"map.network.0.bias": lambda t: t[:1]}}),
+        ("residual_mlp", {"tensors": {"map.network.2.weight": lambda t: t * NAN}}),
+        ("local", {"tensors": {"map.residuals": lambda t: t[:5]}}),
+        *(("local", {"tensors": {"map.settings": lambda t, i=i: t * torch.eye(3)[i]}}) for i in (0, 1)),
+        ("local", {"tensors": {"map.settings": lambda t: t + HUGE}}),
+    ],
+)
+def test_numbers_that_no_fit_gives_are_refused(kind, change, tmp_path):
+    new, old = drawn(60, 8, 0), drawn(60, 8 if kind == "none" else 12, 1)
+    Bridge.fit(new, old, kind=kind, options=FAST.get(kind)).save(tmp_path / "b")
+    Bridge.load(tmp_path / "b")
+    record = json.loads((tmp_path / "b" / "bridge.json").read_text())
+    tensors, _ = read_tensors(tmp_path / "b" / "bridge.safetensors")
+    for name, make in change.pop("tensors", {}).items():
+        tensors[name] = None if make is None else make(tensors.get(name, torch.ones(3)))
+    for name, value in change.items():
+        record[name] = {**record[name], **value} if name in ("scale", "evidence") else value
+    write_tensors(tmp_path / "b" / "bridge.safetensors", {name: t for name, t in tensors.items() if t is not None})
+    (tmp_path / "b" / "bridge.json").write_text(json.dumps(record))
+    with pytest.raises(HoldfastError, match="b: not a bridge, or a damaged one"):
+        Bridge.load(tmp_path / "b")
+
+
 def test_scores_are_standardised_over_the_best_of_each_query():
     new, old = drawn(200, 32, 0), drawn(200, 24, 1)
     bridged = unit(old + 0.5 * torch.randn(old.shape) / 24**0.5)

@@ -300,6 +300,18 @@ def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, 
             gallery.search(vector=np.ones(6), version=1)
 
 
+def test_a_changed_bridge_serves_nothing(in_qdrant, adopted, newer, tmp_path):
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        gallery.register(newer["wider"], new_vectors=newer["wider.npz"])
+    place = tmp_path / "gallery" / "versions" / "0001" / "bridges" / "to-0000"
+    bridge = Bridge.load(place)
+    replace(bridge, error_weights=bridge.error_weights + 1).save(place)
+    with open_gallery(tmp_path / "gallery") as gallery:
+        with pytest.raises(HoldfastError, match=r"to-0000: changed since it was fitted \(sha256 differs\)"):
+            gallery.search(vector=np.ones(9))
+        assert len(gallery.search(vector=np.ones(6), version=0)) == 10  # no bridge is needed
+
+
 def test_whose_vector_it_is_must_be_said_if_sizes_are_equal(in_qdrant, adopted, newer, stored, tmp_path):
     with np.load(newer["turned.npz"]) as held:
         asked = held["features"][5]

@@ -246,7 +246,7 @@ def test_uncertain_needs_a_bridge(upgraded, model_folders, tmp_path):
     assert upgraded.stats()["versions"][1]["items"] == 0
     upgraded.register(model_folders[2], force=True, bridge="rotation")
     (tmp_path / "g" / "versions" / "0003" / "bridges" / "to-0001" / "bridge.json").write_text("{}")
-    with pytest.raises(HoldfastError, match="not a bridge, or a damaged one"):
+    with pytest.raises(HoldfastError, match=r"to-0001: changed since it was fitted \(sha256 differs\); restore it"):
         upgraded.backfill(order="uncertain")
     upgraded.backfill(order="oldest", probes=0)
     assert upgraded.stats()["versions"][2]["items"] == 40

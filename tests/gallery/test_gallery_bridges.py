@@ -1,5 +1,6 @@
 """Bridges between the versions of a gallery: fitted by ``register``, used by searches, removed with their version."""
 
+import functools
 import json
 import shutil
 from dataclasses import replace
@@ -388,15 +389,47 @@ def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):
     assert [hit.score for hit in hits] == pytest.approx([hit.cosine for hit in hits], abs=1e-6)
 
 
-def test_a_damaged_bridge_says_so(bridged_models, tmp_path):
+def test_a_changed_bridge_serves_nothing(bridged_models, tmp_path):
+    """Every number of the forged bridges is possible: only the catalogue knows that they are not the fitted ones."""
     made = Mixed(tmp_path / "g", bridged_models[:2])
+    ((record,),) = [version.bridges for version in made.gallery.versions()[1:]]
+    assert sorted(record["sha256"]) == ["from-0001", "to-0001"]
     made.gallery.close()
-    folder = tmp_path / "g" / "versions" / "0002" / "bridges" / "to-0001"
-    shutil.copy(bridged_models[0] / "model.safetensors", folder / "bridge.safetensors")
+    queries = [full_features(model, np.ones((1, 32)))[0] for model in bridged_models[:2]]
+    for name, version, file in (("to-0001", 2, "bridge.safetensors"), ("from-0001", 1, "bridge.json")):
+        path = tmp_path / "g" / "versions" / "0002" / "bridges" / name / file
+        content = path.read_bytes()
+        bridge = Bridge.load(path.parent)
+        forged = replace(bridge, error_weights=bridge.error_weights + 1, models={"new": "x", "old": "y"})
+        forged.save(tmp_path / "forged")
+        shutil.copy(tmp_path / "forged" / file, path)
+        with Gallery.open(tmp_path / "g") as gallery:
+            search = functools.partial(gallery.search, vector=queries[version - 1], version=version)
+            with pytest.raises(
+                HoldfastError, match=rf"{name}: changed since it was fitted \(sha256 differs\); restore"
+            ):
+                search()
+            assert len(search(indexed_by=version)) == 10  # no bridge is needed
+        path.write_bytes(content)
     with Gallery.open(tmp_path / "g") as gallery:
-        query = full_features(bridged_models[1], np.ones((1, 32)))[0]
-        with pytest.raises(HoldfastError, match="to-0001: not a bridge, or a damaged one"):
-            gallery.search(vector=query)
+        assert len(gallery.search(vector=queries[1])) == 10
+
+
+def test_a_gallery_without_hashes_still_checks_the_numbers(bridged_models, tmp_path):
+    """As early versions created them."""
+    made = Mixed(tmp_path / "g", bridged_models[:2])
+    (record,) = made.gallery.versions()[1].bridges
+    del record["sha256"]
+    made.gallery._state.catalogue.put_version(2, made.gallery.versions()[1].as_json(), {})
+    made.gallery.close()
+    query = full_features(bridged_models[1], np.ones((1, 32)))[0]
+    with Gallery.open(tmp_path / "g") as gallery:
+        assert len(gallery.search(vector=query)) == 10
+    path = tmp_path / "g" / "versions" / "0002" / "bridges" / "to-0001" / "bridge.json"
+    bridge = json.loads(path.read_text())
+    path.write_text(json.dumps({**bridge, "scale": {**bridge["scale"], "slope": -1.0}}))
+    with Gallery.open(tmp_path / "g") as gallery, pytest.raises(HoldfastError, match="to-0001: not a bridge, or a dam"):
+        gallery.search(vector=query)
 
 
 def test_a_version_without_items_needs_no_bridge(filled, bridged_models):

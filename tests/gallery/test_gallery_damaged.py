@@ -316,6 +316,21 @@ def test_a_collection_that_a_killed_process_still_tries_is_waited_for(folder):
             assert len(gallery.search(vector=QUERY, k=30)) == 20
 
 
+@pytest.mark.parametrize("tried_by", ["this process", "another process"])
+def test_without_its_lock_file_an_open_gallery_is_not_called_damaged(folder, tried_by):
+    script = "import sys; from holdfast import Gallery; Gallery.open(sys.argv[1])"
+    with Gallery.open(folder) as gallery:
+        (folder / "lock").unlink()
+        if tried_by == "another process":
+            (folder / "vectors" / "v0001.0001" / "checksums.json").unlink()
+        words = [sys.executable, "-c", script, str(folder)]
+        other = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert f"{folder}: the gallery is open elsewhere; close it there first" in other.stderr
+        gallery.add([Item("new", vector=QUERY)])
+    with Gallery.open(folder) as gallery:
+        assert gallery.stats()["items"] == 21
+
+
 def test_keys_that_are_too_large_and_vectors_that_are_missing_are_one_line(folder):
     path = id_tracker(folder)
     content = path.read_bytes()

@@ -1,7 +1,9 @@
 """What is PostgreSQL's own: its index, its limits, its restarts, and sharing a server."""
 
 import os
+import shutil
 import signal
+import sqlite3
 import threading
 import time
 
@@ -149,6 +151,112 @@ def test_open_elsewhere(address, tmp_path, monkeypatch):
         made_engine(address, tmp_path, namespace="only_one")
     engine.close()
     made_engine(address, tmp_path, namespace="only_one").close()
+
+
+OLDER = r"older than its vectors \(postgresql://.*, holdfast_\w+\), which another copy of this folder has changed since"
+
+
+@pytest.fixture
+def copied(address, model_folders, tmp_path):
+    """A gallery of three items and an older copy of its folder, both closed."""
+    vectors = np.eye(32)[:6]
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address, mode="exact") as gallery:
+        gallery.add([Item(f"{i}", vector=vectors[i]) for i in range(3)])
+    return tmp_path / "g", shutil.copytree(tmp_path / "g", tmp_path / "copy"), vectors
+
+
+def assert_holds(folder, ids, vectors):
+    with Gallery.open(folder) as gallery:
+        assert gallery.stats()["items"] == gallery.stats()["versions"][0]["vectors"] == len(ids)
+        for name in ids:
+            (hit,) = gallery.search(vector=vectors[int(name)], version=1, k=1)
+            assert (hit.id, hit.score) == (name, pytest.approx(1))
+
+
+@pytest.mark.parametrize("change", ["add", "delete", "add and delete", "register"])
+def test_an_older_copy_of_the_folder_is_refused(copied, change, model_folders):
+    folder, copy, vectors = copied
+    ids = ["0", "1", "2"]
+    with Gallery.open(folder) as gallery:
+        if "add" in change:
+            gallery.add([Item("3", vector=vectors[3])])
+            ids.append("3")
+        if "delete" in change:
+            gallery.delete([ids.pop()])
+        if change == "register":
+            gallery.register(model_folders[1])
+    for _ in range(2):
+        with pytest.raises(HoldfastError, match=f"copy: {OLDER}; use that copy, or restore"):
+            Gallery.open(copy)
+    assert_holds(folder, ids, vectors)
+
+
+def test_an_older_copy_that_is_all_that_is_left(copied):
+    """As docs/engines/postgresql.md says."""
+    folder, copy, vectors = copied
+    with Gallery.open(folder) as gallery:
+        gallery.add([Item("3", vector=vectors[3])])
+        schema = gallery._state.catalogue.setting("place")["namespace"]
+        engine = gallery._state.engine._engine
+        with sqlite3.connect(copy / "catalogue.sqlite") as catalogue:
+            ((key,),) = catalogue.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchall()
+        for statement in (f"DELETE FROM {schema}.v0001 WHERE key >= {key}", f"DROP TABLE {schema}.generation"):
+            engine._connections.write(lambda connection, statement=statement: connection.execute(statement))
+    assert_holds(copy, ["0", "1", "2"], vectors)
+
+
+def test_the_copy_that_wrote_goes_on(copied):
+    """Opening a copy to look at it changes nothing."""
+    folder, copy, vectors = copied
+    for one in (folder, copy, copy, folder):
+        assert_holds(one, ["0", "1", "2"], vectors)
+    with Gallery.open(copy) as gallery:
+        gallery.add([Item("4", vector=vectors[4])])
+    with pytest.raises(HoldfastError, match=OLDER):
+        Gallery.open(folder)
+    assert_holds(copy, ["0", "1", "2", "4"], vectors)
+
+
+def test_a_copy_made_while_the_gallery_is_written_to_is_refused(copied, tmp_path):
+    """It has the same generation, but not the last keys."""
+    folder, _, vectors = copied
+    with Gallery.open(folder) as gallery:
+        gallery.add([Item("3", vector=vectors[3])])
+        hot = shutil.copytree(folder, tmp_path / "hot")
+        gallery.add([Item("4", vector=vectors[4])])
+    with pytest.raises(HoldfastError, match=f"hot: {OLDER}"):
+        Gallery.open(hot)
+    assert_holds(folder, ["0", "1", "2", "3", "4"], vectors)
+
+
+def test_a_copy_that_wrote_while_the_connection_was_lost(copied, monkeypatch):
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.2)
+    folder, copy, vectors = copied
+    with Gallery.open(folder) as gallery:
+        engine = gallery._state.engine._engine
+        pid = engine._connections._writer.info.backend_pid
+        asked(engine, "SELECT pg_terminate_backend(%s, 5000)", pid)
+        with Gallery.open(copy) as other:
+            other.add([Item("4", vector=vectors[4])])
+        with pytest.raises(UnavailableError, match="another copy of the gallery's folder has written while the conn"):
+            gallery.add([Item("3", vector=vectors[3])])
+    assert_holds(copy, ["0", "1", "2", "4"], vectors)
+
+
+def test_a_gallery_of_an_earlier_release_has_no_generation(copied):
+    folder, copy, vectors = copied
+    with Gallery.open(folder) as gallery:
+        engine = gallery._state.engine._engine
+        engine._connections.write(lambda connection: connection.execute(f"DROP TABLE {engine._table('generation')}"))
+        gallery._state.catalogue.put_settings({"generations": []})
+        engine._next_generation = None  # nor does that release store one
+        gallery.add([Item("3", vector=vectors[3])])
+    with pytest.raises(HoldfastError, match=OLDER):
+        Gallery.open(copy)
+    assert_holds(folder, ["0", "1", "2", "3"], vectors)
+    with Gallery.open(folder) as gallery:
+        gallery.delete(["3"])
+    assert_holds(folder, ["0", "1", "2"], vectors)
 
 
 def test_a_schema_that_was_given_stays(address, tmp_path):

@@ -1,6 +1,7 @@
 """What a Qdrant server is sent, by a server that only writes it down, and what happens when it is away."""
 
 import json
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery import open_engine
+from holdfast.gallery import Gallery, Item, open_engine
 from holdfast.gallery.engines import qdrant
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
 
@@ -123,3 +124,16 @@ def test_a_refusal_is_one_line(server, tmp_path):
         new_engine_address("http://here:6333", replicas=0)
     with pytest.raises(HoldfastError, match="for engines on a server"):
         new_engine_address("embedded", shards=2)
+
+
+def test_a_copy_of_the_folder_that_lacks_the_last_keys_is_refused(address_of, model_folders, tmp_path):
+    vectors = np.eye(32)[:2]
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
+        gallery.add([Item("0", vector=vectors[0])])
+    shutil.copytree(tmp_path / "g", tmp_path / "copy")
+    with Gallery.open(tmp_path / "g") as gallery:
+        gallery.add([Item("1", vector=vectors[1])])
+    with pytest.raises(HoldfastError, match=r"copy: older than its vectors \(.*\), which another copy of this folder"):
+        Gallery.open(tmp_path / "copy")
+    with Gallery.open(tmp_path / "g") as gallery:
+        assert [hit.id for hit in gallery.search(vector=vectors[1], k=1)] == ["1"]

@@ -86,6 +86,15 @@ def test_of_an_id_given_twice_the_last_good_one_counts(gallery):
     assert gallery.search(vector=second)[0].score == pytest.approx(1)
 
 
+def test_ids_of_earlier_releases_are_found_and_deleted(gallery, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.gallery.items.checked_new_id", lambda given: given)
+        gallery.add([Item(name, vector=np.ones(32)) for name in (" ", "a\u202eb")])
+    assert [hit.id for hit in gallery.search(id=" ")] == ["a\u202eb"]
+    assert len(gallery.get([" ", "a\u202eb"])) == 2
+    assert gallery.delete([" ", "a\u202eb"]) == [" ", "a\u202eb"]
+
+
 def test_the_huge_image_is_small_on_the_wire():
     assert len(png(10_000, 10_000)) < 50_000
 
@@ -106,6 +115,14 @@ def test_the_huge_image_is_small_on_the_wire():
         (Item("x" * 513, vector=np.ones(32)), "1 to 512 characters"),
         (Item("a\x00b", vector=np.ones(32)), "control characters"),
         (Item("\ud800", vector=np.ones(32)), "broken Unicode"),
+        *(
+            (Item(blank, vector=np.ones(32)), "no visible character")
+            for blank in (" ", "\u00a0\u3000", "\u200b \ufeff")
+        ),
+        *(
+            (Item(f"a{mark}b", vector=np.ones(32)), "line separators or marks")
+            for mark in "\u2028\u2029\u202e\u2066\u200f"
+        ),
         (Item("v", vector=np.ones(32), metadata={"a b": 1}), "letters, digits and underscores"),
         (Item("v", vector=np.ones(32), metadata={"label": "x"}), "given as its label"),
         (Item("v", vector=np.ones(32), metadata={"x": [1]}), "is not text"),

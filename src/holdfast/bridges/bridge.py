@@ -31,6 +31,7 @@ from holdfast.bridges.choice import (
     split_pairs,
 )
 from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_weights
+from holdfast.bridges.saved_numbers import check_record, check_tensors
 from holdfast.bridges.scores import ScoreScale
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import check_real, real_array
@@ -291,7 +292,9 @@ class Bridge:
         try:
             kind, dims = record["kind"], tuple(record["dims"])
             learned = {name.removeprefix("map."): part for name, part in tensors.items() if name.startswith("map.")}
-            fitted = tensors.get("fitted")  # older bridges have none, or one whole number for each vector
+            if "fitted" in tensors and tensors["fitted"].ndim == 1:
+                del tensors["fitted"]  # older bridges have one whole number for each vector, or no such record
+            check_tensors(tensors, dims, _FINGERPRINT)
             bridge = cls(
                 kind,
                 record["options"],
@@ -301,13 +304,10 @@ class Bridge:
                 tensors["error_weights"],
                 _evidence(record["evidence"]),
                 record["models"],
-                fitted if fitted is not None and fitted.ndim == 2 else torch.zeros(0, _FINGERPRINT),
+                tensors.get("fitted", torch.zeros(0, _FINGERPRINT)),
             )
-            # Without a map the two sizes may differ: the caller then converts queries, see ``unbridged``.
-            mapped = dims[1] if kind == NONE else bridge(torch.zeros(1, dims[0])).shape[1]
-            if mapped != dims[1] or len(bridge.error_weights) != dims[1] + 1:
-                raise ValueError(f"its tensors do not fit its sizes {dims}")
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            check_record(bridge.kind, bridge.options, bridge.scale, bridge.evidence)
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             raise HoldfastError(f"{folder}: not a bridge, or a damaged one ({error!r}); fit it again") from error
         return bridge
 

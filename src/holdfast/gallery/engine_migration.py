@@ -9,6 +9,7 @@ and the same call continues; after step 5 it is on the new one.
 
 import contextlib
 import hashlib
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,7 +86,34 @@ def open_current_engine(folder: GalleryFolder, catalogue: Catalogue) -> Switchin
         catalogue.put_settings({"retired": None})  # tried once: its server may be gone permanently
         with contextlib.suppress(HoldfastError):
             _drop_all(_open_at(EngineAddress(**retired), folder, catalogue))
-    return SwitchingEngine(_open_at(current_address(catalogue), folder, catalogue))
+    engine = _open_at(current_address(catalogue), folder, catalogue)
+    try:
+        _refuse_old_catalogue(folder, catalogue, engine)
+    except BaseException:
+        engine.close()
+        raise
+    return SwitchingEngine(engine)
+
+
+def _refuse_old_catalogue(folder: GalleryFolder, catalogue: Catalogue, engine: Engine) -> None:
+    """Refuse a copy of a gallery's folder if the vectors on the server were changed by another copy since.
+
+    It would use keys a second time, and so replace vectors of the other copy's items. Every opening has a generation
+    of its own, which the engine stores with the first write. The catalogue records it before, so that the stored one
+    is one of its last two. Copies that were made since that write have the same generation: then keys decide.
+    """
+    address, generations = current_address(catalogue), catalogue.setting("generations", [])
+    if address.url == EMBEDDED:  # the vectors are in the folder
+        return
+    following = secrets.token_hex(8)
+    stored, last_key = engine.claim(following), catalogue.setting("next_key", 1) - 1
+    unknown = [one for one in engine.collections() if next(engine.scan(one, block=1, after=last_key), None) is not None]
+    if unknown or (stored is not None and stored not in generations):
+        raise HoldfastError(
+            f"{folder.path}: older than its vectors ({address.url}, {address.namespace}), which another copy of this "
+            "folder has changed since; use that copy, or restore the vectors from a backup of the time of this one"
+        )
+    catalogue.put_settings({"generations": [stored, following]})
 
 
 @dataclass(frozen=True)

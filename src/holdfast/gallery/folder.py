@@ -40,11 +40,7 @@ class GalleryFolder:
 
     def lock(self) -> None:
         """Keep other processes out until ``unlock``, or until this process ends."""
-        busy = HoldfastError(
-            f"{self.path}: the gallery is open elsewhere; close it there first, or have holdfast serve keep it "
-            "open: commands then go through the service"
-        )
-        self._lock = acquire_lock(self.path / "lock", busy=busy)
+        self._lock = acquire_lock(self.path / "lock", busy=open_elsewhere(self.path))
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -54,6 +50,14 @@ class GalleryFolder:
     def bytes_on_disk(self) -> int:
         """Size of all files, without the holes of sparse files."""
         return bytes_below(self.path)
+
+
+def open_elsewhere(gallery: Path) -> HoldfastError:
+    """The error for a gallery that another process has open."""
+    return HoldfastError(
+        f"{gallery}: the gallery is open elsewhere; close it there first, or have holdfast serve keep it "
+        "open: commands then go through the service"
+    )
 
 
 def bytes_below(folder: Path) -> int:

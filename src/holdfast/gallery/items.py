@@ -94,12 +94,27 @@ def checked_id(given: object) -> str:
     return given
 
 
+_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cf")
+
+
+def checked_new_id(given: object) -> str:
+    """The id of an item that is added, if people can also read it. Items of earlier releases may have other ids."""
+    name = checked_id(given)
+    kinds = {unicodedata.category(letter) for letter in name}
+    if kinds.issubset(_INVISIBLE):
+        raise HoldfastError(f"id {name[:40]!r}: has no visible character")
+    if kinds & {"Zl", "Zp"} or not _DIRECTION_MARKS.isdisjoint(name):
+        raise HoldfastError(f"id {name[:40]!r}: holds line separators or marks of writing direction; remove them")
+    return name
+
+
 def checked(item: Item, version: int) -> Stored:
     """The item without image and vector; refused if some store could not hold its text and numbers unchanged.
 
     Its key is 0 until the catalogue reserves one.
     """
-    name = checked_id(item.id)
+    name = checked_new_id(item.id)
     if not isinstance(item.metadata, Mapping):
         raise HoldfastError(f"item {name!r}: metadata must be a dict of fields, got {type(item.metadata).__name__}")
     if len(item.metadata) > MOST_FIELDS:

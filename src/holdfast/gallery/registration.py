@@ -87,9 +87,10 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
     version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1)
     registration = _Registration(state, candidate, version, options)
     registration.refuse_other_spaces()  # before anything is embedded
+    home = state.folder.version(version.number)
     with _delete_model_on_error(state, version):
         # Copied first, because the source folder may change while the model embeds.
-        copy_model(candidate, state.folder.version(version.number))
+        copy_model(candidate, home)
         with _short_garbage_collections(), SHORT_TURNS:  # searches and writes of other threads wait less
             found = _of_current_versions(state, registration.run())
         refused = [one.check for one in found if one.check is not None and refuses(one.check)]
@@ -98,19 +99,19 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
             how = "--force registers it all the same (in Python: force=True)"
             raise HoldfastError(f"{model}: incompatible {where}; {how}")
         for one in found:
-            one.save(state.folder.version(version.number))
+            one.save(home)
         # Before ``writing`` is held: it takes long enough for writers to notice.
         state.engine.create(version.collection, version.stored_dim)
     with state.writing:
         with _delete_model_on_error(state, version):
             _refuse_known_model(state, candidate)
             for one in found:
-                one.remove_unless(one.old in models.versions(), state.folder.version(version.number))
+                one.remove_unless(one.old in models.versions(), home)
             found = _of_current_versions(state, found)
             version = replace(
                 version,
                 checks=[one.check for one in found if one.check is not None],
-                bridges=[bridge_record(one.old.number, one.to) for one in found if one.to is not None],
+                bridges=[bridge_record(one.old.number, one.to, home) for one in found if one.to is not None],
                 unreachable=[one.old.number for one in found if one.unreachable],
             )
             counts = state.catalogue.counts()

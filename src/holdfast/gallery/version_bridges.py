@@ -2,6 +2,9 @@
 
 ``bridges/to-0001`` carries queries of that version into the space of version 1. ``bridges/from-0001`` carries vectors
 of version 1, for searches by a stored item, into the space of that version.
+
+The catalogue keeps the hashes of their files. Whoever changes a bridge can change everything in its folder, so that a
+hash in the folder would not show it.
 """
 
 import functools
@@ -13,7 +16,10 @@ from typing import Any
 import numpy as np
 
 from holdfast.bridges import NONE, Bridge
+from holdfast.bridges.bridge import BRIDGE_FILES
 from holdfast.bridges.maps import LinearMap
+from holdfast.core.checksums import sha256_of
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.versions import Version
 
@@ -30,9 +36,18 @@ def bridge_from(version_folder: Path, older: int) -> Path:
     return version_folder / BRIDGES_FOLDER / f"from-{older:04d}"
 
 
-def bridge_record(older: int, bridge: Bridge) -> dict[str, Any]:
-    """What a version's record says about its bridge to version ``older``: its number and ``Bridge.summary``."""
-    return {"version": older, **bridge.summary()}
+def bridge_record(older: int, bridge: Bridge, version_folder: Path) -> dict[str, Any]:
+    """What a version's record says about its bridge to version ``older``.
+
+    Its number, ``Bridge.summary``, and the hashes of the saved files of this bridge and of the one from ``older``.
+    """
+    places = (bridge_to(version_folder, older), bridge_from(version_folder, older))
+    sha256 = {place.name: _hashes(place) for place in places if place.exists()}
+    return {"version": older, **bridge.summary(), "sha256": sha256}
+
+
+def _hashes(folder: Path) -> list[str]:
+    return [sha256_of(folder / name) for name in BRIDGE_FILES]
 
 
 class VersionBridges:
@@ -73,10 +88,17 @@ class VersionBridges:
 
     def _load(self, source: Version, target: Version) -> Bridge | None:
         newer, older = (source, target) if source.number > target.number else (target, source)
-        if all(record["version"] != older.number for record in newer.bridges):
+        record = next((one for one in newer.bridges if one["version"] == older.number), None)
+        if record is None:
             return None
-        place = bridge_to if newer is source else bridge_from
-        return Bridge.load(place(self._folder.version(newer.number), older.number))
+        place = (bridge_to if newer is source else bridge_from)(self._folder.version(newer.number), older.number)
+        # Galleries created by early versions have no hashes: the numbers alone are checked.
+        if "sha256" in record and record["sha256"].get(place.name) != _hashes(place):
+            raise HoldfastError(
+                f"{place}: changed since it was fitted (sha256 differs); restore it from a backup, or register the "
+                f"model of version {newer.number} again after a rollback"
+            )
+        return Bridge.load(place)
 
 
 class BridgeStack:

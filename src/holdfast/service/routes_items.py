@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
 from holdfast.gallery.item_limits import LONGEST_ID, LONGEST_TEXT
-from holdfast.gallery.items import checked_id
+from holdfast.gallery.items import checked_id, checked_new_id
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
 from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
@@ -193,7 +193,7 @@ def _safe_id(given: str) -> str:
 
     The service uses no id as a file name. The check protects programs that do, such as an export.
     """
-    name = checked_id(given)
+    name = checked_new_id(given)
     for form in (name, unquote(name)):
         if form.startswith(("/", "~")) or "\\" in form or "\0" in form or {".", ".."} & set(form.split("/")):
             raise HoldfastError(f"id {name[:80]!r}: no leading / or ~, no backslash, no part that is . or ..")

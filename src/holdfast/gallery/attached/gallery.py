@@ -185,7 +185,6 @@ class AttachedGallery:
         if options.new_vectors is not None:
             both = known[0], version
             bridge = _fit_bridge(self._source, self._space, candidate, both, options, comparable=conflict is None)
-            version = replace(version, bridges=[bridge_record(0, bridge)])
         elif conflict is not None:
             raise HoldfastError(
                 f"{model}: its features cannot be compared with the stored vectors ({conflict}); give its vectors of "
@@ -198,6 +197,7 @@ class AttachedGallery:
         if bridge is not None:
             bridge_to(folder, 0).parent.mkdir()
             bridge.save(bridge_to(folder, 0))
+            version = replace(version, bridges=[bridge_record(0, bridge, folder)])
         # Last: a version exists once it is recorded, and files without a record are overwritten by the next version.
         record = {
             **self._record,

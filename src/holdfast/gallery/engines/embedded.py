@@ -35,7 +35,7 @@ from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.protocol import Found, index_candidates, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
-from holdfast.gallery.folder import bytes_below
+from holdfast.gallery.folder import bytes_below, open_elsewhere
 
 EF_SEARCH = 128
 """Candidates when searching."""
@@ -184,6 +184,9 @@ class EdgeEngine:
     def unindexed(self, collection: str) -> int:
         return len(self._unindexed[collection]) if self._indexed else 0
 
+    def claim(self, generation: str) -> str | None:
+        return None  # a copy of the gallery's folder has vectors of its own
+
     def close(self) -> None:
         for collection in list(self._unflushed):
             self._flush(collection)
@@ -316,6 +319,8 @@ def _explain_damage(folder: Path) -> Iterator[None]:
 
 
 def _damaged(folder: Path, reason: str) -> HoldfastError:
+    if embedded_process.LOCKED in reason:  # the gallery's lock file was removed while another process held it
+        return open_elsewhere(folder.parent.parent)
     return HoldfastError(f"{folder}: vectors are damaged ({reason[:200]}); restore the folder from a backup")
 
 

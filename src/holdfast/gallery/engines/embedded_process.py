@@ -26,6 +26,8 @@ _INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
 _FULL_SCAN_BELOW = 50_000
 NOT_LOADED = 3
 """Exit status: a collection cannot be loaded."""
+LOCKED = "WouldBlock"
+"""In what qdrant-edge says of a collection that another process has loaded."""
 _LOCKED_S = 2.0
 """Seconds before a collection counts as loaded by another process."""
 
@@ -84,7 +86,7 @@ def load_collection(edge: Any, path: str) -> Any:
         try:
             return edge.EdgeShard.load(path)
         except Exception as error:
-            if "WouldBlock" not in str(error) or time.monotonic() > until:
+            if LOCKED not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.02)
 

@@ -2,7 +2,8 @@
 
 The connection that writes holds an advisory lock of the gallery on the server. A killed process may leave a write
 running there; the lock is released when that write has ended. So the next process to open the gallery sees all of the
-write or nothing, and a copy of the gallery's folder cannot be written to at the same time.
+write or nothing, and a copy of the gallery's folder cannot be written to at the same time. The table ``generation``
+tells whether another copy has written since (``Engine.claim``).
 """
 
 import contextlib
@@ -41,6 +42,7 @@ _READ_SETTINGS = {
 }
 _COMPARE_ALL = "SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true)"
 _SCHEMA_COMMENT = "made by holdfast"
+_GENERATION = "generation"
 _LIST_TABLES = """
 SELECT c.relname, a.atttypmod, to_regclass(format('%%I.%%I', n.nspname, c.relname || '_hnsw')) IS NOT NULL
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
@@ -61,6 +63,8 @@ class PostgresEngine:
     def __init__(self, url: str, namespace: str, *, indexed: bool) -> None:
         self._connections = Connections(url, namespace, _READ_SETTINGS if indexed else {"jit": "off"})
         self._namespace, self._indexed = plain_name(namespace), indexed
+        self._generation: str | None = None
+        self._next_generation: str | None = None
         self._dims: dict[str, int] = {}
         self._with_index: set[str] = set()
         self._ef_search: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by connection
@@ -90,7 +94,7 @@ class PostgresEngine:
                     "NOT NULL, fields jsonb NOT NULL) WITH (toast_tuple_target = 8160)"
                 )
 
-        self._connections.write(work)
+        self._write(work)
         self._with_index.discard(collection)
         self._dims[collection] = dim
 
@@ -108,11 +112,11 @@ class PostgresEngine:
                 with cursor.copy(f"COPY {table} (key, vector, fields) FROM STDIN (FORMAT BINARY)") as copy:
                     copy.write(rows)
 
-        self._connections.write(work)
+        self._write(work)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         statement = f"DELETE FROM {self._table(collection)} WHERE key = ANY(%s)"
-        self._connections.write(lambda connection: connection.execute(statement, (list(keys),)))
+        self._write(lambda connection: connection.execute(statement, (list(keys),)))
 
     def search(
         self,
@@ -154,11 +158,13 @@ class PostgresEngine:
         def work(connection: Any) -> None:
             with connection.transaction():
                 connection.execute(f"DROP TABLE IF EXISTS {self._table(collection)}")
+                if not left:
+                    connection.execute(f"DROP TABLE IF EXISTS {self._table(_GENERATION)}")
                 mine = "SELECT 1 FROM pg_namespace WHERE nspname = %s AND obj_description(oid) = %s"
                 if not left and connection.execute(mine, (self._namespace, _SCHEMA_COMMENT)).fetchone():
                     connection.execute(f'DROP SCHEMA "{self._namespace}"')
 
-        self._connections.write(work)
+        self._write(work)
         del self._dims[collection]
         self._with_index.discard(collection)
 
@@ -185,15 +191,51 @@ class PostgresEngine:
                 )
                 connection.execute(f"ANALYZE {self._table(collection)}")
 
-        self._connections.write(work)
+        self._write(work)
         self._with_index.add(collection)
         return True
 
     def unindexed(self, collection: str) -> int:
         return self.count(collection) if self._indexed and collection not in self._with_index else 0
 
+    def claim(self, generation: str) -> str | None:
+        self._generation, self._next_generation = self._connections.read(self._stored_generation), generation
+        self._connections.check_writer = self._check_generation
+        return self._generation
+
     def close(self) -> None:
         self._connections.close()
+
+    def _write(self, work: Callable[[Any], Any]) -> None:
+        if self._next_generation not in (None, self._generation):
+            self._connections.write(self._store_generation)
+            self._generation = self._next_generation
+        self._connections.write(work)
+
+    def _store_generation(self, connection: Any) -> None:
+        with connection.transaction():
+            self._prepare_database(connection)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table(_GENERATION)} (value text NOT NULL)")
+            connection.execute(f"DELETE FROM {self._table(_GENERATION)}")
+            connection.execute(f"INSERT INTO {self._table(_GENERATION)} VALUES (%s)", (self._next_generation,))
+
+    def _stored_generation(self, connection: Any) -> str | None:
+        table = self._table(_GENERATION)
+        if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()[0] is None:
+            return None
+        row = connection.execute(f"SELECT value FROM {table}").fetchone()
+        return None if row is None else str(row[0])
+
+    def _check_generation(self, connection: Any) -> None:
+        """Refuse a new connection if another process has written while there was none: it may have used the same keys.
+
+        The next generation may be stored already, by a write whose answer was lost.
+        """
+        if self._stored_generation(connection) not in (self._generation, self._next_generation):
+            raise UnavailableError(
+                f"{self._connections.url}: another copy of the gallery's folder has written while the connection was "
+                "lost; close the gallery"
+            )
 
     def _search(
         self,
@@ -285,6 +327,7 @@ class Connections:
     connection, which holds the gallery's advisory lock on the server.
 
     read_settings: server settings of the connections that read.
+    check_writer: called with every new connection that writes, once it holds the lock; may refuse it.
     """
 
     def __init__(self, url: str, namespace: str, read_settings: Mapping[str, str]) -> None:
@@ -304,6 +347,7 @@ class Connections:
         self._read_settings = read_settings
         digest = hashlib.sha256(f"holdfast gallery {namespace}".encode()).digest()
         self._lock_number = int.from_bytes(digest[:8], "big", signed=True)
+        self.check_writer: Callable[[Any], None] = lambda connection: None
         self._writing = threading.RLock()
         self._writer = self._connect(self._prepare_writer)
         # The pool logs every failed attempt; callers get the last reason as an error instead.
@@ -386,6 +430,7 @@ class Connections:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
             time.sleep(0.05)
+        self.check_writer(connection)
 
     @contextlib.contextmanager
     def _errors_in_one_line(self, *, unavailable: bool = False) -> Iterator[None]:

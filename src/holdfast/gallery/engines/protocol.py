@@ -90,6 +90,12 @@ class Engine(Protocol):
     def unindexed(self, collection: str) -> int:
         """How many vectors no index holds yet; a search compares them one by one."""
 
+    def claim(self, generation: str) -> str | None:
+        """The generation of all vectors. The next write stores ``generation`` instead. None: nothing is stored.
+
+        It tells which of several copies of a catalogue wrote last. An engine that stores none returns None.
+        """
+
     def close(self) -> None:
         """Close all files and connections."""
 
@@ -221,6 +227,10 @@ class SwitchingEngine:
     def unindexed(self, collection: str) -> int:
         with self.in_use() as engine:
             return engine.unindexed(collection)
+
+    def claim(self, generation: str) -> str | None:
+        with self.in_use() as engine:
+            return engine.claim(generation)
 
     def close(self) -> None:
         self._engine.close()

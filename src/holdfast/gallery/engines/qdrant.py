@@ -161,6 +161,9 @@ class QdrantEngine:
         """0: the server decides itself what it indexes."""
         return 0
 
+    def claim(self, generation: str) -> str | None:
+        return None  # a server has no place for it
+
     def close(self) -> None:
         self._client.close()
 
