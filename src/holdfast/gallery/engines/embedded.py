@@ -106,10 +106,10 @@ class EdgeEngine:
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
+        self._index_new_fields(collection, embedded_process.field_types(point.payload for point in points))
         with self._writing:
             self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
             self._unindexed[collection].update(keys)
-        self._index_soon(collection, embedded_process.field_types(point.payload for point in points))
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         with self._writing:
@@ -274,15 +274,18 @@ class EdgeEngine:
             raise _damaged(self._folders.current()[collection], "a key has no vector")
         return [np.asarray(vector, dtype=np.float32) for vector in found]
 
-    def _index_soon(self, collection: str, fields: Mapping[str, type]) -> None:
-        """Have new fields indexed one by one, so that no write and no search waits for more than one of them.
+    def _index_new_fields(self, collection: str, fields: Mapping[str, type]) -> None:
+        """Index new fields: in an empty collection at once, later one by one while other threads write and search.
 
         Until then, and after a kill, searches read them. In a large collection only ``build_index`` indexes fields.
         """
         new = {(collection, name) for name in fields if name not in self._field_types[collection]} - self._waiting
-        if new and self.count(collection) <= FIELD_INDEX_UP_TO:
-            self._waiting |= new
-            for _, name in sorted(new):
+        count = self.count(collection) if new else 0
+        for _, name in sorted(new):
+            if count == 0:
+                self._index_field(collection, name, fields[name])
+            elif count <= FIELD_INDEX_UP_TO:
+                self._waiting.add((collection, name))
                 self._indexer.submit(self._index_field, collection, name, fields[name])
 
     def _index_field(self, collection: str, name: str, kind: type) -> None:
