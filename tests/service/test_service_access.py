@@ -78,13 +78,32 @@ def test_without_tokens_only_local_clients(client, make_client):
         answer = client.get("/v1/gallery", headers={"Host": host})
         assert answer.status_code == 421
         assert "items" not in answer.json()
-    for origin in ("http://evil.example", "null", "http://localhost.evil.example"):
-        assert client.post("/v1/items/delete", json={"ids": ["a/0"]}, headers={"Origin": origin}).status_code == 403
-    own = client.post("/v1/search/id", json={"id": "a/0"}, headers={"Origin": "http://127.0.0.1:8321"})
+    here = {"Host": "127.0.0.1:8321"}
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://127.0.0.1:9999",
+        "http://[::1]",
+    ):
+        refused = client.request("DELETE", "/v1/item?id=a/0", headers={**here, "Origin": origin})
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "the Origin header names another site")
+    own = client.post("/v1/search/id", json={"id": "a/0"}, headers={**here, "Origin": "http://localhost:8321"})
     assert own.status_code == 200
     assert "access-control-allow-origin" not in own.headers
     proxied = make_client(AccessControl({}, ["Gallery.example"]))
-    assert proxied.get("/v1/gallery", headers={"Host": "gallery.example"}).status_code == 200
+    for host in ("gallery.example", "127.0.0.1:8321"):  # a proxy passes on its name without the port, or another name
+        headers = {"Host": host, "Origin": "https://gallery.example:8443"}
+        assert proxied.get("/v1/gallery", headers=headers).status_code == 200
+
+
+def test_two_hosts_or_origins_are_refused(client, guarded):
+    own = [("Host", "127.0.0.1"), ("Origin", "http://127.0.0.1")]
+    for further in (("Host", "evil.example"), ("Host", "127.0.0.1"), ("Origin", "http://127.0.0.1")):
+        for service in (client, guarded):
+            answer = service.get("/v1/health", headers=[further, *own])
+            assert answer.status_code == 400
+            assert answer.json()["error"]["reason"] == "the request has two Host or two Origin headers"
 
 
 def test_binding():

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from collections import Counter
 
 import httpx2
 import numpy as np
@@ -285,6 +286,34 @@ def test_timeout_and_too_many_requests(gallery, monkeypatch):
     reasons = [answer.json()["error"]["reason"] for answer in found[:3]]
     assert sorted("too many" in reason for reason in reasons) == [False, False, True]
     assert all("retry-after" in answer.headers for answer in found[:3])
+
+
+def test_slow_bodies_take_no_turn_of_others(gallery):
+    """300 bodies that did not arrive took all places of requests; whole ones take them still."""
+    app = build_app(gallery, access=AccessControl({}), limits=Limits(in_flight=4))
+    query = ("POST", "/v1/search/id", {"json": {"id": "a/0"}})
+
+    async def run():
+        others_done = asyncio.Event()
+
+        async def drip():
+            yield b'{"id": '
+            await others_done.wait()
+            yield b'"a/0"}'
+
+        headers = {"Content-Type": "application/json"}
+        slow = [("POST", "/v1/search/id", {"content": drip(), "headers": headers}) for _ in range(300)]
+        slow_answers = asyncio.ensure_future(answers(app, *slow))
+        await asyncio.sleep(0.5)
+        found = await answers(app, query, query)
+        others_done.set()
+        return found, await slow_answers
+
+    found, late = asyncio.run(run())
+    assert [answer.status_code for answer in found] == [200, 200]
+    by_status = Counter(answer.status_code for answer in late)
+    assert set(by_status) == {200, 503}  # when they arrive all at once, they have to wait for places, too
+    assert by_status[200] >= 4
 
 
 def test_limit_on_the_bytes_of_all_bodies(gallery, pictures):

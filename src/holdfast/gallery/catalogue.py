@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line
+from holdfast.gallery.filters import LABEL, types_of
 from holdfast.gallery.items import Hit, Stored
 
 _TABLES = """
@@ -44,6 +45,21 @@ CREATE TABLE IF NOT EXISTS receipts (
     key TEXT PRIMARY KEY, made REAL NOT NULL, request TEXT NOT NULL, answer TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS receipts_by_age ON receipts (made);
+"""
+_FIELD_TYPES_TABLE = (
+    "CREATE TABLE IF NOT EXISTS field_types (name TEXT, type TEXT, PRIMARY KEY (name, type)) WITHOUT ROWID"
+)
+_TYPES_BELOW = "field_types_below"
+"""A setting: the types of all items with a smaller key are recorded. Larger keys are those of an early version."""
+_TYPES: dict[str, type] = {"text": str, "number": float, "true or false": bool}
+_TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
+# Of items that an early version has stored, also after this one had the gallery open. Damaged metadata is left out: it
+# is reported when the item is read.
+_MISSING_FIELD_TYPES = """
+INSERT OR IGNORE INTO field_types
+SELECT DISTINCT field.key, CASE
+    WHEN field.type = 'text' THEN 'text' WHEN field.type IN ('true', 'false') THEN 'true or false' ELSE 'number' END
+FROM items, json_each(CASE WHEN json_valid(metadata) THEN metadata ELSE '{}' END) AS field WHERE items.key >= ?
 """
 RECEIPT_SECONDS = 86_400.0
 """How long a receipt is kept."""
@@ -98,10 +114,17 @@ class Catalogue:
                 _refuse_missing_tables(self._connection, path)
             self._connection.execute(_HITS_TABLE)
             self._connection.executescript(_RECEIPTS_TABLE)
+            self._connection.execute(_FIELD_TYPES_TABLE)
+            first, last = self.setting(_TYPES_BELOW, 0), self.setting("next_key", 0)
+            if first < last:
+                self._connection.execute(_MISSING_FIELD_TYPES, (first,))
+                self.put_settings({_TYPES_BELOW: last})
+            types = self._connection.execute("SELECT name, type FROM field_types")
+            self._field_types = {(LABEL, str)} | {(name, _TYPES[kind]) for name, kind in types}
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
         except sqlite3.OperationalError as error:  # the file may be intact: SQLite writes next to it even to read
             raise UnavailableError(f"{path}: cannot be opened ({error}); is the disk full or read-only?") from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
@@ -181,7 +204,7 @@ class Catalogue:
             row = change.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchone()
             first = 1 if row is None else int(row[0])
             keys = range(first, first + count)
-            change.execute("INSERT OR REPLACE INTO settings VALUES ('next_key', ?)", (str(keys.stop),))
+            _put_settings(change, {"next_key": keys.stop, _TYPES_BELOW: keys.stop})
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
@@ -200,9 +223,13 @@ class Catalogue:
                 )
                 fields = {name for item in items for name in item.fields()} - self._fields
                 change.executemany("INSERT OR IGNORE INTO fields VALUES (?)", [(name,) for name in fields])
+                types = {one for item in items for one in types_of(item.fields())} - self._field_types
+                rows = [(name, _TYPE_NAMES[kind]) for name, kind in types]
+                change.executemany("INSERT OR IGNORE INTO field_types VALUES (?, ?)", rows)
                 # Under the lock of look-ups: two readings of the counter show every change in between.
                 self._key_changes += bool(released)
             self._fields |= fields
+            self._field_types |= types
             if self._counts is not None:
                 self._counts.change(released, -1)
                 self._counts.change(items, 1)
@@ -338,6 +365,14 @@ class Catalogue:
     def fields(self) -> set[str]:
         """The names of all metadata fields that an item ever had, and ``label``: they can be filtered by."""
         return set(self._fields)
+
+    @property
+    def field_types(self) -> dict[str, set[type]]:
+        """The types of all values that items ever had, by field: str, bool, and float for all numbers."""
+        found: dict[str, set[type]] = {}
+        for name, kind in self._field_types.copy():
+            found.setdefault(name, set()).add(kind)
+        return found
 
     @property
     def changes(self) -> int:

@@ -6,7 +6,8 @@ import operator
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ Value = str | int | float | bool
 
 LABEL = "label"
 _VERSION_HINT = "no item has a field 'version'; items of some versions only: indexed_by (gallery search --indexed-by)"
+_BOOL = "-bool"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 
@@ -29,6 +31,11 @@ class Condition:
     field: str
     among: tuple[Value, ...] = ()
     bounds: tuple[tuple[str, float], ...] = ()
+
+    @cached_property
+    def accepted(self) -> frozenset[tuple[type, Value]]:
+        """``among`` with the type of each value; 1 and True are equal, and hashed alike."""
+        return frozenset((_kind(value), value) for value in self.among)
 
 
 Filter = tuple[Condition, ...]
@@ -59,8 +66,30 @@ def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Fil
         values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
         if not values:
             raise HoldfastError(f"filter on {field}: an empty list matches nothing; leave the field out")
-        conditions.append(Condition(field, among=tuple(_filter_value(field, value) for value in values)))
+        checked = (_filter_value(field, value) for value in values)
+        merged = {(_kind(value), value): value for value in checked}
+        conditions.append(Condition(field, among=tuple(merged.values())))
     return tuple(conditions)
+
+
+def possible(where: Filter, types: Mapping[str, Collection[type]]) -> Filter | None:
+    """The filter without the values that no item can have; None if no item can match.
+
+    types: of the values that items have, by field: str, bool, and float for all numbers.
+    """
+    conditions = []
+    for condition in where:
+        stored = types.get(condition.field, ())
+        among = tuple(value for value in condition.among if _kind(value) in stored)
+        if not among and (condition.among or float not in stored):
+            return None
+        conditions.append(replace(condition, among=among))
+    return tuple(conditions)
+
+
+def types_of(fields: Mapping[str, Value]) -> set[tuple[str, type]]:
+    """Each field with the type of its value, as ``possible`` compares it."""
+    return {(field, _kind(value)) for field, value in fields.items()}
 
 
 def matches(where: Filter, fields: Mapping[str, Value]) -> bool:
@@ -107,7 +136,15 @@ def stored_field(field: str, value: Value) -> tuple[str, Value]:
 
     Filters of qdrant-edge's Python package cannot find booleans: 0.9.0 reads True as the number 1.
     """
-    return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)
+    return (f"{field}{_BOOL}", str(value)) if isinstance(value, bool) else (field, value)
+
+
+def fields_from_stored(stored: Mapping[str, Value]) -> dict[str, Value]:
+    """The fields that ``stored_field`` has made these of. No field's name has a hyphen (``checked_name``)."""
+    return {
+        name.removesuffix(_BOOL): value == str(True) if name.endswith(_BOOL) else value
+        for name, value in stored.items()
+    }
 
 
 def _filter_value(field: str, value: object) -> Value:
@@ -133,7 +170,7 @@ def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], .
 
 def _matches(condition: Condition, value: Value) -> bool:
     if condition.among:
-        return any(_kind(value) is _kind(wanted) and value == wanted for wanted in condition.among)
+        return (_kind(value), value) in condition.accepted
     if isinstance(value, bool | str):
         return False
     return all(_COMPARED[name](value, bound) for name, bound in condition.bounds)

@@ -242,7 +242,7 @@ class Gallery:
         """
         state, k = self._state, checked_k(image, vector, id, k, version)
         k += checked_offset(offset, k)
-        where = parse_filter(filter, state.catalogue.fields)
+        where = parse_filter(filter, self.fields)
         among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
         with self.reading():
             if id is not None:
@@ -389,6 +389,11 @@ class Gallery:
         """The sizes of vectors that can be added to a version."""
         return vector_sizes(self._state.folder.version(version), self._state.models.version(version))
 
+    @property
+    def fields(self) -> set[str]:
+        """The names of all metadata fields that an item ever had, and ``label``: searches can filter by them."""
+        return self._state.catalogue.fields
+
     def stats(self) -> dict[str, Any]:
         """Numbers of items and vectors by version with its bridges, and the size on disk in bytes.
 
@@ -412,7 +417,7 @@ class Gallery:
         return {
             "items": sum(counts.values()),
             **totals,
-            "fields": sorted(state.catalogue.fields),
+            "fields": sorted(self.fields),
             "bytes_on_disk": state.folder.bytes_on_disk(),
             "versions": rows,
             "newest": state.models.newest().number,

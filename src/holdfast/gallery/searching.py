@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.engines.protocol import Found
-from holdfast.gallery.filters import Filter, Value
+from holdfast.gallery.filters import Filter, Value, possible
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import VersionQuery
 from holdfast.gallery.state import GalleryState
@@ -71,6 +71,11 @@ def search_versions(state: GalleryState, arguments: SearchArguments) -> list[Hit
     ``TRIES`` such searches the catalogue is locked for the few milliseconds of one search. Others may still store
     vectors and build indexes then, because only the catalogue says which version an item belongs to.
     """
+    if arguments.where is not None:
+        where = possible(arguments.where, state.catalogue.field_types)
+        if where is None:
+            return []
+        arguments = replace(arguments, where=where)
     for _ in range(TRIES):
         before = state.catalogue.changes
         hits, after = _search(state, arguments)

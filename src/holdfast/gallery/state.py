@@ -14,9 +14,11 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.gallery.engines.protocol import SwitchingEngine
 from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.item_limits import MOST_FIELDS_IN_ALL
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import EmbeddedItem, Models
 from holdfast.gallery.versions import Version
+from holdfast.vectors.feature_set import shorten
 
 INDEX_FROM = 5000
 """Vectors that no index holds are compared one by one: about 2 ms per search at 512 numbers each."""
@@ -123,6 +125,7 @@ class Writer:
         if version.number == self._models.rollback_version or version not in self._models.versions():
             raise HoldfastError(f"version {version.number} is being rolled back; add with another version")
         self._models.refuse_unreachable(version)
+        self._refuse_new_fields({name for one in embedded for name in one.item.fields()})
         keys = self._catalogue.reserve(len(embedded), version.number)
         items = [replace(one.item, key=key) for one, key in zip(embedded, keys, strict=True)]
         vectors = np.stack([one.vector for one in embedded])
@@ -130,6 +133,15 @@ class Writer:
         replaced = self._catalogue.assign_keys(items, receipts)
         self._try_to_delete_unowned()
         return len(items), replaced
+
+    def _refuse_new_fields(self, names: set[str]) -> None:
+        known = self._catalogue.fields
+        new = sorted(names - known)
+        if new and len(known) + len(new) > MOST_FIELDS_IN_ALL:
+            raise HoldfastError(
+                f"new metadata fields ({shorten(new, 3)}): the gallery has {len(known)} fields, and at most "
+                f"{MOST_FIELDS_IN_ALL} are kept; use names that it has"
+            )
 
     def store_reembedded(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
         """Store new vectors of items that move to ``version``; how many items had not changed since they were read."""

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -64,22 +64,24 @@ class AccessControl:
         if scope == "write" and found != "write":
             raise RequestError(403, "this token can only read; use a write token")
 
-    def check_host_and_origin(self, host: str | None, origin: str | None) -> None:
-        """Without tokens, refuse requests that a page of another site makes a browser on this machine send.
+    def check_host_and_origin(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        """Refuse requests that name two hosts. Without tokens, also those of other sites' pages in a browser here.
 
-        host: the ``Host`` header. It names another host if a foreign name was resolved to this machine (DNS rebinding).
-        origin: the ``Origin`` header. It names another host if a page of another site sent the request.
+        hosts: the ``Host`` headers. One names another host if a foreign name was resolved to this machine (DNS
+            rebinding).
+        origins: the ``Origin`` headers. One names another host or port if a page of another site sent the request.
         """
+        if len(hosts) > 1 or len(origins) > 1:  # a proxy may have looked at another one than this service
+            raise RequestError(400, "the request has two Host or two Origin headers")
         if self.has_tokens:
             return
-        if not self._is_own(_host_name(f"//{host or ''}")):
+        host, port = _host_and_port(f"//{hosts[0] if hosts else ''}")
+        if host not in self._hosts and not _is_loopback(host):
             raise RequestError(421, "the Host header names another host; a reverse proxy's name needs --allow-host")
-        if origin is not None and not self._is_own(_host_name(origin)):
-            raise RequestError(403, "the Origin header names another site")
-
-    def _is_own(self, name: str) -> bool:
-        """Whether a host's name is an address of this machine that no other can reach, or one of ``hosts``."""
-        return name in self._hosts or _is_loopback(name)
+        for name, own_port in map(_host_and_port, origins):
+            # A proxy may pass on its name without its port.
+            if name not in self._hosts and not (_is_loopback(name) and own_port == port):
+                raise RequestError(403, "the Origin header names another site")
 
 
 def _given_hash(authorization: str | None) -> bytes | None:
@@ -151,8 +153,9 @@ def _token_hash(token: str, where: str) -> bytes:
 
 
 @functools.lru_cache(maxsize=64)
-def _host_name(address: str) -> str:
+def _host_and_port(address: str) -> tuple[str, int | None]:
     try:
-        return (urlsplit(address).hostname or "").lower()
+        parts = urlsplit(address)
+        return (parts.hostname or "").lower(), parts.port
     except ValueError:
-        return ""
+        return "", None

@@ -140,13 +140,14 @@ class RequestMiddleware:
         self._app, self._access, self._limits, self._metrics, self._direct = app, access, limits, metrics, direct
         self._private_folder = private_folder
         self._body_bytes = 0  # of the bodies of all requests that are being answered
+        self._arriving = 0  # requests whose body is waited for: slow clients leave the others their turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         scope[PRIVATE_FOLDER] = self._private_folder
-        started, status, body_bytes = time.perf_counter(), CLIENT_GONE, 0
+        started, status, body_bytes, arrived = time.perf_counter(), CLIENT_GONE, 0, False
         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
 
         async def send_with_headers(message: Message) -> None:
@@ -159,8 +160,15 @@ class RequestMiddleware:
             await send(message)
 
         async def receive_within_limit() -> Message:
-            nonlocal body_bytes
-            message = await receive()
+            nonlocal arrived, body_bytes
+            if arrived:
+                return await receive()
+            self._arriving += 1
+            try:
+                message = await receive()
+            finally:
+                self._arriving -= 1
+            arrived = not message.get("more_body", False)
             size = len(message.get("body", b""))
             if size and self._body_bytes + size > self._limits.bodies:
                 # The connection is closed because the rest of the body is not read.
@@ -168,6 +176,8 @@ class RequestMiddleware:
                 raise RequestError(503, "too many large requests at once; try again", headers)
             body_bytes += size
             self._body_bytes += size
+            if arrived:
+                self._check_load()
             return message
 
         self._metrics.in_flight += 1
@@ -191,11 +201,18 @@ class RequestMiddleware:
             self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
 
     def _check(self, scope: Scope) -> None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
-        self._access.check_host_and_origin(headers.get(b"host"), headers.get(b"origin"))
+        headers: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+        for name, value in scope["headers"]:
+            if name in headers:
+                headers[name].append(value.decode("latin-1"))
+        self._access.check_host_and_origin(headers[b"host"], headers[b"origin"])
         if len(scope.get("query_string", b"")) > self._limits.url:
             raise RequestError(414, f"the query string is longer than {self._limits.url} bytes")
-        if self._metrics.in_flight > self._limits.in_flight and scope["path"] != _ANSWERED_UNDER_LOAD:
+        if scope["path"] != _ANSWERED_UNDER_LOAD:
+            self._check_load()
+
+    def _check_load(self) -> None:
+        if self._metrics.in_flight - self._arriving > self._limits.in_flight:
             raise RequestError(503, "too many requests at once; try again", _RETRY)
 
 

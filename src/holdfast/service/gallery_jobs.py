@@ -16,6 +16,7 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
 from holdfast.gallery.catalogue import Receipt
+from holdfast.gallery.item_limits import MOST_FIELDS
 from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
 from holdfast.service.batcher import Batcher, SetResult
@@ -133,6 +134,13 @@ class GalleryJobs:
     def require_writable(self) -> None:
         if self.read_only:
             raise RequestError(403, "the gallery is attached to a store and only reads it; write to the store itself")
+
+    def check_new_fields(self, names: set[str]) -> None:
+        """Refuse a write with many fields that no item has yet: the gallery indexes each of them."""
+        assert isinstance(self.gallery, Gallery)  # see ``require_writable``
+        new = len(names - self.gallery.fields)
+        if new > MOST_FIELDS:
+            raise RequestError(422, f"{new} new metadata fields in one request; at most {MOST_FIELDS} are taken")
 
     async def in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """The result of a call that changes nothing, in a thread; 503 if it takes too long."""

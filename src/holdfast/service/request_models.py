@@ -9,8 +9,19 @@ import json
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, RootModel, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
 from pydantic import ValidationError as PydanticError
+from pydantic_core import PydanticCustomError
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.item_limits import LARGEST_WHOLE, LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
@@ -19,6 +30,7 @@ from holdfast.service.request_errors import RequestError, validation_reason
 MOST_NUMBERS = 65_536
 MOST_CONDITIONS = 32
 MOST_VALUES = 256
+"""Conditions of a filter, and values in the lists of all of them."""
 MOST_VERSIONS = 256
 MOST_IN_BODY = 2**20
 """Values in the body of one request. More vectors fit into a request as base64."""
@@ -51,8 +63,18 @@ IndexedBy = Annotated[
     ),
 ]
 Condition = Value | Annotated[list[Value], Field(max_length=MOST_VALUES, fail_fast=True)] | dict[StrictStr, Number]
+
+
+def _bounded(given: dict[str, Any]) -> dict[str, Any]:
+    values = sum(len(accepted) for accepted in given.values() if isinstance(accepted, list))
+    if values > MOST_VALUES:
+        raise PydanticCustomError("too_many_values", f"lists {values} values; at most {MOST_VALUES} are taken")
+    return given
+
+
 Filter = Annotated[
     dict[StrictStr, Condition],
+    AfterValidator(_bounded),
     Field(
         max_length=MOST_CONDITIONS,
         description="All conditions must hold: a value, a list of accepted values, or bounds gt, gte, lt, lte.",
@@ -131,7 +153,7 @@ def bounds_of(model: type[BaseModel], batch: int) -> Bounds:
         return Bounds(min(MOST_IN_BODY, batch * each), batch * (MOST_FIELDS + 8) + 8)
     if model is Ids:
         return Bounds(10 * batch + 100, 8)
-    return Bounds(MOST_NUMBERS + MOST_CONDITIONS * (MOST_VALUES + 8) + MOST_VERSIONS + 8, 8 * MOST_CONDITIONS + 8)
+    return Bounds(MOST_NUMBERS + MOST_VALUES + 8 * MOST_CONDITIONS + MOST_VERSIONS + 8, 8 * MOST_CONDITIONS + 8)
 
 
 Model = TypeVar("Model", bound=BaseModel)

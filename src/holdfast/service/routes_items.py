@@ -116,6 +116,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         if any(item.image is not None for item in body.items):  # then decoding them takes the most memory
             await jobs.in_thread(return_freed_memory)
         check_batch(len(body.items))
+        jobs.check_new_fields({name for item in body.items for name in item.metadata})
         names = [_checked_id(item) for item in body.items]
         if len(set(names)) < len(names):
             raise RequestError(422, "items: an id is given twice")

@@ -21,8 +21,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from holdfast.core.untrusted_files import open_regular, whole_number
 from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.protocol import Found, index_candidates, with_ties
-from holdfast.gallery.filters import Condition, Filter, Value, stored_field
+from holdfast.gallery.filters import Condition, Filter, Value, fields_from_stored, matches, stored_field
 from holdfast.gallery.folder import bytes_below, open_elsewhere
 
 EF_SEARCH = 128
@@ -43,7 +45,11 @@ RESCORED_PER_HIT, FEWEST_RESCORED = 3, 30
 """A large collection is searched by 4-bit copies of its vectors (``index_collection``). For ``k`` hits three times as
 many are compared again in float32, and at least 30; fewer in each of several collections (``index_candidates``)."""
 FIELD_INDEX_UP_TO = 5000
-"""Points of a collection in which a new field is indexed at once, which takes some 0.1 s. No other thread runs."""
+"""Points of a collection in which a new field is indexed soon, which takes some 0.1 s. No other thread runs."""
+QUICK_CONDITIONS, QUICK_NUMBERS = 8, 64
+"""Conditions, and numbers in all of them, that one call of qdrant-edge compares: 0.1 s with 40,000 points."""
+READ_AT_ONCE = 500
+"""Points whose fields are read in one call, which takes 5 ms."""
 SYNC_TRIES = 100
 FLUSH_FROM = 5000
 """Points that only the log has on disk are read from it when a collection is loaded. More are flushed."""
@@ -73,6 +79,9 @@ class EdgeEngine:
         # Keys that no index holds; the store's own count includes deleted ones.
         self._unindexed: dict[str, set[int]] = {}
         self._field_types: dict[str, dict[str, type]] = {}  # fields that have an index
+        self._writing = threading.RLock()  # the thread that indexes new fields writes, too
+        self._indexer = ThreadPoolExecutor(1, "index-fields")
+        self._waiting: set[tuple[str, str]] = set()  # for ``_indexer``
         for collection in self._folders.current():
             self._load(collection)
 
@@ -97,13 +106,15 @@ class EdgeEngine:
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
-        self._index_new_fields(collection, [point.payload for point in points])
-        self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
-        self._unindexed[collection].update(keys)
+        self._index_new_fields(collection, embedded_process.field_types(point.payload for point in points))
+        with self._writing:
+            self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
+            self._unindexed[collection].update(keys)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
-        self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)), len(keys))
-        self._unindexed[collection].difference_update(keys)
+        with self._writing:
+            self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)), len(keys))
+            self._unindexed[collection].difference_update(keys)
 
     def search(
         self,
@@ -116,9 +127,11 @@ class EdgeEngine:
         share: float = 1.0,
     ) -> list[Found]:
         edge = self._edge
-        every = exact or not self._has_index(collection) or not self._has_field_indexes(collection, where)
+        if where is not None and not self._is_quick(collection, where):
+            return self._search_by_reading(collection, query, k, where)
+        every = exact or not self._has_index(collection)
         if every:
-            params = edge.SearchParams(exact=True, quantization=edge.QuantizationSearchParams(ignore=True))
+            params = self._exact()
         else:
             rescored = index_candidates(max(RESCORED_PER_HIT * k, FEWEST_RESCORED), k, share)
             params = edge.SearchParams(
@@ -140,8 +153,41 @@ class EdgeEngine:
             return points
 
         points = with_ties(best, k, lambda point: float(point.score)) if every else best(k)
-        keys = self._keys(collection, points)
-        found = [Found(key, point.score) for key, point in zip(keys, points, strict=True)]
+        return self._best(k, self._found(collection, points))
+
+    def _search_by_reading(self, collection: str, query: np.ndarray, k: int, where: Filter) -> list[Found]:
+        """Compare all vectors whose fields match, block by block: qdrant-edge would stop all threads until it is done.
+
+        It reads a point's fields again for every value of a condition that no index answers.
+        """
+        edge, shard = self._edge, self._shards[collection]
+        best: list[Found] = []
+        fields = [name for one in where for name in (one.field, stored_field(one.field, True)[0])]
+        start: int | None = 0
+        while start is not None:
+            request = edge.ScrollRequest(offset=start, limit=READ_AT_ONCE, with_payload=fields, with_vector=False)
+            records, start = shard.scroll(request)
+            keys = {one.id for one in records if matches(where, fields_from_stored(one.payload or {}))}
+            if keys:
+                request = edge.SearchRequest(
+                    query=edge.Query.Nearest(query.tolist()),
+                    limit=len(keys),
+                    filter=edge.Filter(must=[edge.HasIdCondition(keys)]),
+                    params=self._exact(),
+                    with_payload=False,
+                    with_vector=False,
+                )
+                best = self._best(k, best + self._found(collection, shard.search(request)))
+        return best
+
+    def _exact(self) -> Any:
+        return self._edge.SearchParams(exact=True, quantization=self._edge.QuantizationSearchParams(ignore=True))
+
+    def _found(self, collection: str, points: Sequence[Any]) -> list[Found]:
+        return [Found(key, point.score) for key, point in zip(self._keys(collection, points), points, strict=True)]
+
+    @staticmethod
+    def _best(k: int, found: list[Found]) -> list[Found]:
         return sorted(found, key=lambda one: (-one.score, one.key))[:k]
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
@@ -165,20 +211,22 @@ class EdgeEngine:
         return int(self._shards[collection].count(self._edge.CountRequest(exact=False)))
 
     def drop(self, collection: str) -> None:
-        self._unflushed.pop(collection, None)
-        self._field_types.pop(collection, None)
-        self._shards.pop(collection).close()
-        self._folders.remove(collection)
+        with self._writing:
+            self._unflushed.pop(collection, None)
+            self._field_types.pop(collection, None)
+            self._shards.pop(collection).close()
+            self._folders.remove(collection)
 
     def build_index(self, collection: str) -> bool:
         if self.unindexed(collection) == 0:
             return False
-        self._folders.sweep()
-        self._flush(collection)
-        with self._folders.next_generation(collection) as copy:
-            self._folders.index_into(collection, copy, last_key=max(self._unindexed[collection]))
-        # Running searches keep the old generation; it is closed when the last of them ends.
-        self._load(collection)
+        with self._writing:
+            self._folders.sweep()
+            self._flush(collection)
+            with self._folders.next_generation(collection) as copy:
+                self._folders.index_into(collection, copy, last_key=max(self._unindexed[collection]))
+            # Running searches keep the old generation; it is closed when the last of them ends.
+            self._load(collection)
         return True
 
     def unindexed(self, collection: str) -> int:
@@ -188,6 +236,7 @@ class EdgeEngine:
         return None  # a copy of the gallery's folder has vectors of its own
 
     def close(self) -> None:
+        self._indexer.shutdown(cancel_futures=True)
         for collection in list(self._unflushed):
             self._flush(collection)
         while self._shards:
@@ -228,27 +277,41 @@ class EdgeEngine:
             raise _damaged(self._folders.current()[collection], "a key has no vector")
         return [np.asarray(vector, dtype=np.float32) for vector in found]
 
-    def _index_new_fields(self, collection: str, payloads: Sequence[Mapping[str, Value]]) -> None:
-        """Index fields that are stored for the first time. In a large collection ``build_index`` does that."""
-        known = self._field_types[collection]
-        found = embedded_process.field_types(payloads)
-        new = {name: kind for name, kind in found.items() if name not in known}
-        if new and self.count(collection) <= FIELD_INDEX_UP_TO:
-            embedded_process.index_fields(self._edge, self._shards[collection], new)
-            self._field_types[collection] = {**known, **new}
+    def _index_new_fields(self, collection: str, fields: Mapping[str, type]) -> None:
+        """Index new fields: in an empty collection at once, later one by one while other threads write and search.
+
+        Until then, and after a kill, searches read them. In a large collection only ``build_index`` indexes fields.
+        """
+        new = {(collection, name) for name in fields if name not in self._field_types[collection]} - self._waiting
+        count = self.count(collection) if new else 0
+        for _, name in sorted(new):
+            if count == 0:
+                self._index_field(collection, name, fields[name])
+            elif count <= FIELD_INDEX_UP_TO:
+                self._waiting.add((collection, name))
+                self._indexer.submit(self._index_field, collection, name, fields[name])
+
+    def _index_field(self, collection: str, name: str, kind: type) -> None:
+        with self._writing:
+            self._waiting.discard((collection, name))
+            known = self._field_types.get(collection)  # None: dropped meanwhile
+            if known is not None and name not in known and self.count(collection) <= FIELD_INDEX_UP_TO:
+                embedded_process.index_fields(self._edge, self._shards[collection], {name: kind})
+                self._field_types[collection] = {**known, name: kind}
 
     def _has_index(self, collection: str) -> bool:
         """Whether a graph holds any vector. Without one every search compares all vectors."""
         return len(self._unindexed[collection]) < self.count(collection)
 
-    def _has_field_indexes(self, collection: str, where: Filter | None) -> bool:
-        """Whether an index can answer every condition. Without one the graph may be left before enough is found."""
-        known = self._field_types[collection]
-        for condition in where or ():
+    def _is_quick(self, collection: str, where: Filter) -> bool:
+        """Whether an index can answer every condition, and all in little time. A text is looked up, not compared."""
+        known, numbers = self._field_types[collection], 0
+        for condition in where:
             wanted = [stored_field(condition.field, value) for value in condition.among] or [(condition.field, 0.0)]
             if any(known.get(name) is not (str if isinstance(value, str) else float) for name, value in wanted):
                 return False
-        return True
+            numbers += sum(not isinstance(value, str) for _, value in wanted)
+        return len(where) <= QUICK_CONDITIONS and numbers <= QUICK_NUMBERS
 
     def _update(self, collection: str, operation: Any, points: int) -> None:
         shard = self._shards[collection]
@@ -271,15 +334,16 @@ class EdgeEngine:
         edge = self._edge
         if not condition.among:
             return edge.FieldCondition(condition.field, range=edge.RangeFloat(**dict(condition.bounds)))
-        return edge.Filter(should=[self._equal(condition.field, value) for value in condition.among])
-
-    def _equal(self, field: str, value: Value) -> Any:
-        edge = self._edge
-        name, kept = stored_field(field, value)
-        if isinstance(kept, str):
-            return edge.FieldCondition(name, match=edge.MatchValue(kept))
-        # By range, so that a whole number equals the same float.
-        return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
+        texts: dict[str, list[str]] = {}
+        accepted = []
+        for name, kept in (stored_field(condition.field, value) for value in condition.among):
+            if isinstance(kept, str):
+                texts.setdefault(name, []).append(kept)
+            else:  # by range, so that a whole number equals the same float
+                accepted.append(edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept))))
+        # All texts in one condition: for each of 256 conditions the points were read again.
+        accepted += [edge.FieldCondition(name, match=edge.MatchAny(values)) for name, values in texts.items()]
+        return edge.Filter(should=accepted)
 
 
 _LAST_KEY, _CHECKSUMS = "last_indexed_key.json", "checksums.json"

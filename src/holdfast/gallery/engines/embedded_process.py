@@ -69,8 +69,8 @@ def index_collection(edge: Any, path: str) -> None:
         four_bits = edge.TurboQuantQuantizationConfig(bits=edge.TurboQuantBitSize.Bits4)
         config = edge.EdgeConfig(vectors=_vectors(edge, dim), quantization_config=four_bits)
         shard = edge.EdgeShard.load(path, config)
-    index_fields(edge, shard, _fields(edge, shard))
     shard.optimize()
+    index_fields(edge, shard, _fields(edge, shard))  # after ``optimize``, which would make new ones twice
     shard.flush()
     shard.close()
 
