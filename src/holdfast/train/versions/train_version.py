@@ -79,7 +79,7 @@ class VersionJob:
     make_encoder: builds the network that training starts with.
     replace_with: name of the backbone, or name and hash of the model, that replaces the parent's network.
     new_buffer: whether the buffer is not the one that the parent replayed.
-    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+    max_loss: the loss that the check accepts; None for the default.
     """
 
     settings: VersionSettings
@@ -89,7 +89,7 @@ class VersionJob:
     make_encoder: Callable[[], Encoder]
     replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
-    bounds: dict[str, float] = field(default_factory=dict)
+    max_loss: float | None = None
 
     def request(self) -> dict[str, Any]:
         """What the job consists of, by content. A folder with the same request can be resumed."""
@@ -103,8 +103,7 @@ class VersionJob:
             "buffer": [one.sha256 for one in plan.buffer.samples],
             "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
-            "min_gain": 0.0,  # what the folders of earlier versions have
-            **self.bounds,
+            "max_loss": self.max_loss,
             "recipe": self.settings.tables(),
         }
 
@@ -175,7 +174,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         if parent is not None:
             labels = unique_labels(reader, plan.checked.samples)
             verdict = check_versions(
-                parent, encoder, plan.checked.samples, pixels, labels, bounds=job.bounds, device=device
+                parent, encoder, plan.checked.samples, pixels, labels, max_loss=job.max_loss, device=device
             )
             old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
