@@ -198,7 +198,8 @@ def test_what_does_not_fit_is_refused(made, bridge):
 
 
 def test_a_bridge_of_other_models_is_refused(made, tmp_path):
-    bridge = Bridge.fit(new=made["gallery_new"], old=made["gallery_old"], kind="rotation", models={"new": "clip-b", "old": "clip-a"}
+    bridge = Bridge.fit(
+        new=made["gallery_new"], old=made["gallery_old"], kind="rotation", models={"new": "clip-b", "old": "clip-a"}
     )
     sources = labelled(made, "gallery_old", "queries_old", "queries_new")
     for name, (features, labels) in zip(("gallery", "old", "new"), sources):

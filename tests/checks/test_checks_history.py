@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.metrics import average_compatibility
 from holdfast.train.encoders.feature_store import FeatureStore, ModelFeatures
-from holdfast.train.evaluation.finished_run import run_models
+from holdfast.train.evaluation import run_models
 from holdfast.train.space_map import SpaceMap
 
 
@@ -28,8 +28,7 @@ def models(clustered):
 
 
 def history_of_run(folder, **options):
-    models, mapped = run_models(folder)
-    return check_history(models, mapped=mapped, **options)
+    return check_history(*run_models(folder), **options)
 
 
 def test_a_folder_without_a_run_is_refused():

@@ -102,9 +102,8 @@ def test_chance_is_exact(score):
 def test_an_unrelated_space_is_reported_by_other_scores(sets):
     labels = sets["queries_old"][1]
     strange = np.random.default_rng(0).standard_normal((600, 16)), labels
-    for score in ("recall@30", "mAP"):
-        found = check(sets["gallery"], sets["queries_old"], strange, score=score, resamples=300)
-        assert "unrelated" in found.reason, score
+    found = check(sets["gallery"], sets["queries_old"], strange, score="recall@30", resamples=300)
+    assert "unrelated" in found.reason
 
 
 @pytest.mark.parametrize("score", ["top1", "mAP"])

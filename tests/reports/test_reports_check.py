@@ -181,13 +181,6 @@ def test_the_number_of_queries_that_would_settle_it_is_said():
     assert any(line.startswith("More queries will not settle it: the gain of ") for line in hopeless)
 
 
-def test_records_of_earlier_versions_still_make_a_page():
-    record = check(**sets()).as_json()
-    old = {name: value for name, value in record.items() if name not in ("loss", "kept")}
-    assert "<p>Compatible: on the unchanged old gallery" in render_check(old)
-    assert check_markdown(old).startswith("### Compatible: ")
-
-
 def test_known_classes_decide_and_say_so():
     record = check(**sets(0.8, 0.8)).as_json()
     new = {"loss": {**record["loss"], "answer": "no"}, "gain": record["gain"]}

@@ -10,7 +10,7 @@ from holdfast.checks.check import check_options
 from holdfast.checks.estimates import Estimate, Resampling, mean_estimate, share_of_means
 from holdfast.checks.inputs import AGREEMENT, GroundTruths, Relevance, ground_truths
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
+from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, usable
 from holdfast.checks.result import MixedResult, MixedVersion, VersionSearch
 from holdfast.checks.scores import OVERLAP, Score, parse_score
 from holdfast.checks.verdict import Gate, gates_verdict
@@ -97,7 +97,7 @@ def check_mixed(
     if any(bridge is not None or scale is not None for _, bridge, scale in parts):
         searches["raw"] = stored.as_they_are(plain)
     truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
-    answered = plain.any(1)
+    answered = usable(plain)
     decides = stored.items if truths is None else None  # what decides which hits are right, without labels
     if truths is None:
         if score != "top1":

@@ -45,8 +45,8 @@ Cells = list[list[Estimate | None]]
 
 def check_history(
     models: Sequence[tuple[Source, Source]],
-    *,
     mapped: Mapped | None = None,
+    *,
     names: Sequence[str] | None = None,
     score: str = "top1",
     protocol: str = "instance",
@@ -61,7 +61,8 @@ def check_history(
     """Check the newest of several models on the gallery of every earlier one.
 
     models: (queries, gallery) of each model in the forms that ``check`` takes, oldest first, all over the same images.
-        Those of a run: ``holdfast.train.evaluation.run_models``.
+        Those of a run: ``*run_models(run)`` of
+        ``holdfast.train.evaluation``, which gives ``mapped`` too.
     mapped: for models with learned maps between their spaces: (t, k), numbers from 0, gives the gallery of model k in
         the space of model t > k. None leaves galleries as they are.
     names: of the models, one each. Default: 1, 2, ...
@@ -127,7 +128,7 @@ def check_history(
     answers = [[None if gain is None else loss_answer(gain, max_loss, units, what) for gain in row] for row in gains]
     decision, reason = _newest(verdicts[-1][:-1], names)
     summary = _summary(values, resampling)
-    mapped = ["old galleries were mapped by the maps that the run learned"] if mapped is not None else []
+    learned = [] if mapped is None else ["old galleries were mapped by the maps that the run learned"]
     return HistoryResult(
         verdict=decision,
         reason=reason,
@@ -142,7 +143,7 @@ def check_history(
         gains=gains,
         verdicts=verdicts,
         uncertain=uncertain,
-        notes=[*mapped, *_vector_notes(features)],
+        notes=[*learned, *_vector_notes(features)],
         loss=_newest_loss(answers[-1][:-1], names, max_loss, units),
         losses=[[None if one is None else one.answer for one in row] for row in answers],
         **summary,

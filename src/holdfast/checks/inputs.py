@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
+from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes, usable
 from holdfast.checks.scores import OVERLAP
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.locations import parquet_errors
@@ -198,7 +198,7 @@ def reembedded_hits(
     blocks = _known_only(unit_blocks(gallery_new, problems, progress), row_of)
     k = min(OVERLAP.k, int((row_of >= 0).sum()))
     (found,), _ = search_blocks(blocks, [queries], k, gallery_new.name, device)
-    return RelevanceGroundTruth.of_hits(row_of[found.indices], queries.any(1), len(gallery)), problems
+    return RelevanceGroundTruth.of_hits(row_of[found.indices], usable(queries), len(gallery)), problems
 
 
 def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:

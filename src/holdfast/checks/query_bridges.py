@@ -37,7 +37,9 @@ def bridged_queries(bridge: QueryBridge, queries: np.ndarray, new: FeatureSet, s
     return unit(rows) * queries.any(1, keepdims=True)
 
 
-def fitted_notes(bridge: QueryBridge | None, queries: np.ndarray, new: FeatureSet, gallery: FeatureSet | None) -> list[str]:
+def fitted_notes(
+    bridge: QueryBridge | None, queries: np.ndarray, new: FeatureSet, gallery: FeatureSet | None
+) -> list[str]:
     """Warnings if the bridge was fitted on what it is judged by. It must say so itself (``was_fitted_on``).
 
     queries: unit rows of ``new``.

@@ -216,34 +216,39 @@ def run_queries(
             raise HoldfastError("protocol template: a class's mean would contain the query; use the instance protocol")
         if not isinstance(truth, ClassGroundTruth):
             raise HoldfastError("protocol template averages classes, and there are none; use the instance protocol")
-        vectors, classes, usable = class_templates(blocks, truth.gallery, gallery.dim)
-        if len(usable) == 0:
+        vectors, classes, rows_used = class_templates(blocks, truth.gallery, gallery.dim)
+        if len(rows_used) == 0:
             raise HoldfastError(f"{gallery.name}: holds no usable vector; all are zero or not finite")
-        truth, usable = ClassGroundTruth(truth.query, classes), np.arange(len(classes))
+        truth, rows_used = ClassGroundTruth(truth.query, classes), np.arange(len(classes))
         found = [nearest(queries, vectors, k, device=device) for queries in query_sets]
     else:
         vectors = None
-        found, usable = search_blocks(blocks, query_sets, k + (own is not None), gallery.name, device)
+        found, rows_used = search_blocks(blocks, query_sets, k + (own is not None), gallery.name, device)
 
     def read(rows: np.ndarray) -> np.ndarray:
         return unit(float32(gallery.rows.take(rows))) if vectors is None else vectors[rows]
 
-    drawn, same = truth.pairs(THRESHOLD_PAIRS, usable)
+    drawn, same = truth.pairs(THRESHOLD_PAIRS, rows_used)
     compared = _pair_scores(drawn, query_sets, read)
     outcomes: list[QueryOutcomes] = []
     for i, queries in enumerate(query_sets):
-        unusable = ~queries.any(1)
+        unusable = ~usable(queries)
         hits = np.where(unusable[:, None], -1, without_own(found[i].indices, own)[:, :k])
         right = truth.right(np.arange(len(hits)), hits)
         values = np.asarray(right.any(1), dtype=np.float64)
         if score.kind == "overlap":
             values = right.sum(1) / truth.count_right().clip(1, k)
         elif score.kind == "mAP":
-            values = _average_precisions(queries, usable, read, truth, gallery.name, progress, device)
+            values = _average_precisions(queries, rows_used, read, truth, gallery.name, progress, device)
             values[unusable | np.isnan(values)] = 0.0  # NaN: every right vector of the gallery is zero or not finite
         values[~truth.has_answer()] = np.nan
         outcomes.append(QueryOutcomes(hits, right, values, compared[i]))
     return GalleryOutcomes(truth, outcomes, Pairs(drawn[:, 0], same), problems)
+
+
+def usable(queries: np.ndarray) -> np.ndarray:
+    """Which unit queries can be compared (Q, boolean); the others are zeros."""
+    return np.asarray(queries.any(1))
 
 
 def without_own(hits: np.ndarray, own: np.ndarray | None) -> np.ndarray:

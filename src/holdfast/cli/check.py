@@ -194,10 +194,9 @@ def _judge(
             return check(gallery, old, new, gallery_new, **pair, **settings)
         if run is None:
             return check_history([_model_files(text) for text in model], **settings)
-        from holdfast.train.evaluation.finished_run import run_models
+        from holdfast.train.evaluation import run_models
 
-        models, mapped = run_models(run)
-        return check_history(models, mapped=mapped, **settings)
+        return check_history(*run_models(run), **settings)
 
 
 def _judge_mixed(
