@@ -55,9 +55,9 @@ that `python bench/bridge_quality.py OLD.npz NEW.npz` made ({hardware}).
 
 Kinds: `rotation` (Procrustes), `affine` with its ridge strength, `lambda_orthogonal`, `residual_mlp`, `local`
 (a rotation and the residuals of the nearest pairs). `lambda_orthogonal` and `residual_mlp`, which are trained by
-gradient steps, won once and by at most 1.3 points; they are no longer offered. `auto` is what Holdfast chooses on held-out pairs; it
-compares none, rotation, affine and local. All five pairs of models were seen while `local`'s defaults and the
-way of merging scores were chosen, so that these figures may be slightly too good.
+gradient steps, won once and by at most 1.3 points; they are no longer offered. `auto` is what Holdfast chooses
+on held-out pairs; it compares none, rotation, affine and local. All five pairs of models were seen while `local`'s
+defaults and the way of merging scores were chosen, so that these figures may be slightly too good.
 """
 
 WHOLE = """## The gallery holds old vectors only
