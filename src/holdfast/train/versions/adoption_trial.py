@@ -304,7 +304,7 @@ def fit_bridge(
     """
     taken = np.sort(np.random.default_rng(seed).permutation(len(new))[:most])
     rows, known = torch.from_numpy(taken), None if labels is None else labels[taken]
-    return Bridge.fit(new[rows], old[rows], labels=known, items=items, seed=seed)
+    return Bridge.fit(new=new[rows], old=old[rows], labels=known, items=items, seed=seed)
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:

@@ -208,4 +208,4 @@ def _fit(
     ours, theirs = new[0][kept], old[0][kept]
     labels: Sequence[str] = [images.class_names[label] for label in images.labels[kept]]
     plain = change_basis(torch.from_numpy(ours), new[1], old[1]) if same_space else None
-    return Bridge.fit(ours, theirs, labels=labels, same_space=same_space, unbridged=plain)
+    return Bridge.fit(new=ours, old=theirs, labels=labels, same_space=same_space, unbridged=plain)
