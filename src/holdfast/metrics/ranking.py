@@ -55,6 +55,9 @@ class Places:
     tied: how many items have its score, itself included; 0 if it is not ranked.
     grade: above 0; None: 1 for all.
     count: relevant items that an entry stands for, all of this grade and place; None: 1 for each.
+
+    >>> mrr(Places(2, [0, 1], above=[0, 2], tied=[1, 2])).round(6).tolist()  # the first; the third or the fourth
+    [1.0, 0.291667]
     """
 
     queries: int
@@ -239,6 +242,9 @@ class RankingScore:
 
     kind: "nDCG", "MRR", "recall", "hit", "P" or "mAP".
     k: places that count; None: all.
+
+    >>> RankingScore("mAP", "mAP", None)(Places(1, [0], [3], [1])).tolist()
+    [0.25]
     """
 
     name: str
