@@ -124,7 +124,7 @@ def ndcg(places: Places, k: int | None = None) -> Floats:
     start, stop = _span(places, k)
     shared = (discounts[stop] - discounts[start]) / np.maximum(places.tied, 1)
     gains = _sums(places.query, places.count * places.grade * shared, places.queries)
-    return _divided(gains, _best_gains(places, k))
+    return np.minimum(_divided(gains, _best_gains(places, k)), 1.0)  # not above it by rounding
 
 
 def _best_gains(places: Places, k: int | None) -> Floats:
@@ -229,7 +229,8 @@ def mean_precision(places: Places, k: int | None = None) -> Floats:
     """
     groups = _groups(places)
     inside = groups.size if k is None else np.clip(k - groups.above, 0, groups.size)
-    inverse = _inverses(groups.above, inside)
+    alone = inside / (groups.above + 1)
+    inverse = np.where(groups.size == 1, alone, _inverses(groups.above, inside))
     others = (groups.relevant - 1) / np.maximum(groups.size - 1, 1)
     sums = (groups.earlier + 1) * inverse + others * (inside - (groups.above + 1) * inverse)
     precisions = _sums(groups.query, groups.relevant * sums / groups.size, places.queries)
