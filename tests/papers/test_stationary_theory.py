@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from holdfast.core.errors import HoldfastError
+from papers.run_pages import write_report
 
 PNG = b"\x89PNG"
 
