@@ -115,7 +115,7 @@ def replaced_network(data: StudyData, before: Trained, settings: Settings, seed:
     if into_old:
         photographs = data.searched(rows)
         new = Encoder(backbone, preprocess=preprocess).to(device).encode(photographs)
-        rotation = Rotation.fit(*(z.cpu().numpy() for z in (new, last.encode(photographs))))
+        rotation = Rotation.fit(new.cpu().numpy(), last.encode(photographs).cpu().numpy())
         backbone = Turned(backbone, torch.from_numpy(rotation.weight).to(device), width)
     slots = width + 1 if settings.needs_slots else None
     images, task, _ = _task(data.training_items(), data.labels[rows], slots, into_old=into_old)

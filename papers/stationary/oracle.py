@@ -74,7 +74,7 @@ def _measured(runs: Path, shared: Any, where: Any) -> Iterator[dict[str, Any]]:
             new = features(method, TASKS, readout)
             rows = [unit(one.gallery) for one in (new, old)]
             for kind, options in MAPS:
-                fit = fit_residual_mlp if kind == "residual_mlp" else BRIDGES[kind].fit
+                fit: Any = fit_residual_mlp if kind == "residual_mlp" else BRIDGES[kind].fit
                 fitted = fit(*rows, **options)
 
                 def carry(queries: torch.Tensor, fitted: Any = fitted) -> torch.Tensor:

@@ -5,6 +5,7 @@ evaluation of the same models with another readout (``Encoder.readout``), with a
 The rotation is used in every cell t > k and never chosen cell by cell, so the AC of a rotated reading is AC-R.
 """
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -118,7 +119,11 @@ def rotation_matrices(pairs: Sequence[np.ndarray], device: torch.device) -> dict
 def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], FeatureMap]:
     """``rotation_matrices`` as maps of queries."""
     matrices = rotation_matrices(pairs, device)
-    return {cell: lambda queries, matrix=matrix: queries @ matrix for cell, matrix in matrices.items()}
+    return {cell: functools.partial(_turned, matrix) for cell, matrix in matrices.items()}
+
+
+def _turned(matrix: Tensor, queries: Tensor) -> Tensor:
+    return queries @ matrix
 
 
 def sample(count: int, *, size: int | None = None, seed: int = 0) -> np.ndarray:
