@@ -47,8 +47,8 @@ def refuse_other_turns(task: Task, method: Method, models: Mapping[str, nn.Modul
     own = _registry_of(method, task.registry, method.num_slots)
     for what, model in models.items():
         record = model.info.get("slots") if isinstance(model, Encoder) else None
-        if record is None or record.get("num_slots") != method.num_slots:
-            continue
+        if not isinstance(record, Mapping) or record.get("num_slots") != method.num_slots:
+            continue  # sizes are compared elsewhere
         registry = SlotRegistry.from_json(record)
         try:
             own.shared_turns(registry)
@@ -118,7 +118,8 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
         with replacing_folder(change.written) as temporary:
             shutil.copytree(change.model, temporary, dirs_exist_ok=True)
             encoder.write_into(temporary)
-            _grow_turn(temporary / METHOD_FILE, change.before, change.after)
+            if encoder.info["slots"].get("turns"):
+                _grow_turn(temporary / METHOD_FILE, change.before, change.after)
             if (temporary / CHECKSUM_FILE).exists():
                 write_checksums(temporary)
     return [change for change, _ in planned]
@@ -158,16 +159,15 @@ METHOD_FILE, BASIS = "method.safetensors", "turned.basis"
 
 
 def _grow_turn(file: Path, before: int, after: int) -> None:
-    """Take the turn of a simplex, saved with a method's state, to the larger simplex; nothing if there is none.
+    """Take the turn of a simplex, which is saved with a method's state, to the larger simplex.
 
     Growing is an isometry of the space into a larger one, so the same map acts inside the image of its basis.
     """
     if before == after or not file.exists():
         return
     state, metadata = read_tensors(file)
-    if BASIS in state:
-        state[BASIS] = unit(embed_in_larger_simplex(state[BASIS], before, after))
-        write_tensors(file, state, metadata)
+    state[BASIS] = unit(embed_in_larger_simplex(state[BASIS], before, after))
+    write_tensors(file, state, metadata)
 
 
 def _check_cosines(before: Tensor, after: Tensor, folder: Path) -> None:
