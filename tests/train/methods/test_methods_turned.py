@@ -152,8 +152,8 @@ def test_a_method_without_the_state_of_its_model_is_refused(run):
     model, old = (Encoder.from_pretrained(folder.model(1)) for _ in range(2))
     with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
         prepare_step(model, setup(name).make_method(), scenario().tasks[1], vectors(), old=old, options=OPTIONS)
+    fixed = setup(name, placing="sequence").make_method()
     with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
-        fixed = setup(name, placing="sequence").make_method()
         prepare_step(model, fixed, scenario().tasks[1], vectors(), old=old, options=OPTIONS)
 
 
@@ -178,7 +178,7 @@ def test_a_class_without_images_keeps_its_vertex():
 
 def test_a_replacement_begins_in_the_old_space(run):
     """A network whose features are those of the old one, turned and shifted, begins with the old one's features."""
-    folder, name = run
+    folder, _ = run
     old = Encoder.from_pretrained(folder.model(2))
     rotation = torch.linalg.qr(torch.randn(DIM, DIM, generator=torch.Generator().manual_seed(1)))[0]
 
