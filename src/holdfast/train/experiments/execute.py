@@ -21,7 +21,7 @@ from holdfast.train.data.device_images import Images
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.train.encoders.backbones import is_own_code
-from holdfast.train.encoders.encoder import CONFIG_FILE
+from holdfast.embedders.model_folder import CONFIG_FILE
 from holdfast.train.engine import RunControl, train_scenario
 from holdfast.train.engine.build import naming_table
 from holdfast.train.engine.executors import refuse_without_gpu
