@@ -6,6 +6,7 @@ percentile intervals. They are widened for few units, because plain percentile i
 
 import math
 from collections.abc import Callable, Iterator
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
+from holdfast.metrics.distributions import fair_coin_tail, student_quantile
 
 RESAMPLES = 4000
 """Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""
@@ -254,10 +256,8 @@ def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) 
     known = known[~np.isnan(known)]
     if units < 2 or len(known) == 0:
         return -math.inf, math.inf
-    from scipy.special import ndtr, stdtrit  # here: its import takes as long as a small search
-
-    student_t = stdtrit(units - 1, (1 + confidence) / 2)
-    tail = float(ndtr(-math.sqrt(units / (units - 1)) * student_t))
+    student_t = student_quantile((1 + confidence) / 2, units - 1)
+    tail = NormalDist().cdf(-math.sqrt(units / (units - 1)) * student_t)
     low, high = np.quantile(known, tail, method="lower"), np.quantile(known, 1 - tail, method="higher")
     return float(low), float(high)
 
@@ -347,6 +347,4 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     """
     if gained < 0 or lost < 0:
         raise HoldfastError(f"McNemar's test: gained and lost must be at least 0, got {gained} and {lost}")
-    from scipy.special import bdtr
-
-    return float(min(1.0, 2 * bdtr(min(gained, lost), gained + lost, 0.5)))
+    return min(1.0, 2 * fair_coin_tail(min(gained, lost), gained + lost))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from holdfast.core.checksums import sha256_of
 from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.core.errors import HoldfastError, first_line
-from holdfast.core.storage import check_replaceable, read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.core.storage import check_replaceable, replacing_folder, write_json
 from holdfast.embedders.model_folder import (
     CONFIG_FILE,
     FORMAT,
@@ -34,6 +34,7 @@ from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
 from holdfast.train.randomness import GENERATOR_LOCK
+from holdfast.train.tensor_files import read_torch, write_torch
 
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD)
 ALL_PARTS = "*"
@@ -278,7 +279,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
             raise HoldfastError(f"cannot save {name}: {type(value).__name__} in a state dict is not a tensor")
     # torch.compile adds a prefix to names; a compiled model is saved like any other.
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
-    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    write_torch(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
     weights = sha256_of(folder / WEIGHTS_FILE)
     write_card(folder, description, weights)
@@ -288,7 +289,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
 def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
     description = read_model_config(folder)
-    tensors, _ = read_tensors(folder / WEIGHTS_FILE)
+    tensors, _ = read_torch(folder / WEIGHTS_FILE)
     return description, tensors
 
 

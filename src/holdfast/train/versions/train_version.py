@@ -20,12 +20,10 @@ from holdfast.core.storage import (
     TEMPORARY,
     check_file_writable,
     read_json,
-    read_tensors,
     remove_temporaries,
     to_toml,
     write_array,
     write_json,
-    write_tensors,
     write_text,
 )
 from holdfast.reports import write_check
@@ -50,6 +48,7 @@ from holdfast.train.events import (
 from holdfast.train.methods import Method, method_class
 from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import Task, next_task
+from holdfast.train.tensor_files import read_torch, write_torch
 from holdfast.train.versions.accuracy import (
     ClassTrial,
     LabelledSamples,
@@ -205,12 +204,12 @@ def _write_version(
     verdict, old_items: what ``check_versions`` and ``measure_old_items`` found; None and empty for the first version.
     """
     plan, parent = job.plan, job.parent
-    write_tensors(out / METHOD, method.state_dict())
+    write_torch(out / METHOD, method.state_dict())
     plan.buffer.save(out, BUFFER)
     plan.held_out.save(out, HELD_OUT)
     write_array(out / TRAINED, plan.trained)
     for number, one in enumerate(past, start=1):
-        write_tensors(out / KEPT / f"{number:03d}.safetensors", one._asdict())
+        write_torch(out / KEPT / f"{number:03d}.safetensors", one._asdict())
     space_map = method.space_map()
     if space_map is not None:
         space_map.save(out / MAP)
@@ -317,7 +316,7 @@ def _past_features(method: Method, job: VersionJob, images: Images, dim: int) ->
     if parent is None or not method.reads_kept or not len(buffer):
         return []
     files = [] if job.new_buffer else sorted((parent.folder / KEPT).glob("*.safetensors"))
-    past = [BufferFeatures(**read_tensors(file)[0]) for file in files]
+    past = [BufferFeatures(**read_torch(file)[0]) for file in files]
     if not any(one.features.shape[1] == dim for one in past):
         past = [buffer_features(parent.encoder.to(images.device), images, buffer)]
     return past
