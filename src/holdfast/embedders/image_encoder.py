@@ -80,8 +80,8 @@ class ImageEncoder:
             those of the CPU.
         """
         with _explained(self._device), _NO_TF32 if exact and self.on_gpu else contextlib.nullcontext():
-            features: np.ndarray = self._encoder.encode(arrays, batch_size=max(1, len(arrays))).numpy()
-        return features
+            features = self._encoder.encode(arrays, batch_size=max(1, len(arrays)), device=self._device)
+        return np.asarray(features.numpy())
 
 
 def batch_size_on(device: str, taken: ModelInput) -> int:

@@ -16,7 +16,8 @@ import numpy as np
 
 from holdfast.core.checksums import sha256_of, verify_checksums
 from holdfast.core.errors import HoldfastError
-from holdfast.core.untrusted_files import check_regular, open_regular, read_json, whole_number
+from holdfast.core.storage import reading_tensors
+from holdfast.core.untrusted_files import open_regular, read_json, whole_number
 from holdfast.embedders.slot_registry import SlotRegistry
 
 Readout = Literal["simplex", "backbone"]
@@ -163,7 +164,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         checked_readout(config.get("readout", "simplex"))
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
-    with _weights(folder / WEIGHTS_FILE):
+    with _opened(folder / WEIGHTS_FILE):
         pass
     if sha256_of(folder / WEIGHTS_FILE) != config["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS_FILE}: not the weights {CONFIG_FILE} was written for (sha256 differs)")
@@ -179,21 +180,17 @@ def checked_readout(readout: Any) -> Readout:
 
 
 @contextlib.contextmanager
-def _weights(file: Path) -> Iterator[Any]:
+def _opened(file: Path) -> Iterator[Any]:
     """The weights, opened; no tensor is read yet."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    check_regular(file)
-    try:
-        with safe_open(file, framework="np") as opened:
-            yield opened
-    except (SafetensorError, OSError, ValueError) as error:
-        raise HoldfastError(f"{file}: not readable as safetensors, perhaps truncated ({error})") from error
+    with reading_tensors(file), safe_open(file, framework="np") as opened:
+        yield opened
 
 
 def _weight(file: Path, name: str) -> np.ndarray:
     """One matrix of a model's weights, float32."""
-    with _weights(file) as opened:
+    with _opened(file) as opened:
         if name not in opened.keys():  # noqa: SIM118
             raise HoldfastError(f"{file}: has no {name}; restore the model from a copy")
         part = opened.get_slice(name)

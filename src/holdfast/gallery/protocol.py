@@ -49,6 +49,7 @@ class SearchableGallery(Protocol):
         self,
         image: str | Path | None = None,
         *,
+        vector: ArrayLike | None = None,
         id: str | None = None,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
@@ -56,7 +57,7 @@ class SearchableGallery(Protocol):
         exact: bool = False,
         offset: int = 0,
     ) -> Sequence[Hit]:
-        """The ``k`` items nearest to an image or to a stored item, best first; see ``Gallery.search``."""
+        """The ``k`` items nearest to an image, a vector or a stored item, best first; see ``Gallery.search``."""
 
     def versions(self) -> list[Version]:
         """All versions, oldest first."""
