@@ -5,8 +5,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.real_arrays import real_array
 
-_SHORTEST, _LONGEST = 1e-15, 1e15  # largest numbers of a row whose sum of squares float32 can hold
-_NEARLY_ZERO = 1e-12
+SHORTEST, LONGEST = 1e-15, 1e15
+"""Rows whose largest number is between these have a sum of squares that float32 can hold."""
+NEARLY_ZERO = 1e-12
+"""A shorter row is divided by this, so that zeros stay zero."""
 
 
 def row_lengths(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -23,8 +25,8 @@ def unit(rows: ArrayLike) -> NDArray[np.float32]:
     """
     numbers = real_array(rows, "vectors", np.float32)
     with np.errstate(invalid="ignore"):
-        scaled: NDArray[np.float32] = numbers / np.maximum(row_lengths(numbers), _NEARLY_ZERO)[..., None]
-    return scaled
+        divisors = np.maximum(row_lengths(numbers), np.float32(NEARLY_ZERO))
+        return np.divide(numbers, divisors[..., None], dtype=np.float32)
 
 
 def unit_of_any_length(rows: ArrayLike) -> NDArray[np.float32]:
@@ -34,7 +36,7 @@ def unit_of_any_length(rows: ArrayLike) -> NDArray[np.float32]:
     """
     numbers = real_array(rows, "vectors", np.float32)
     largest = np.abs(numbers).max(axis=-1, keepdims=True, initial=0)
-    unusual = (largest > _LONGEST) | ((largest < _SHORTEST) & (largest > 0))
+    unusual = (largest > LONGEST) | ((largest < SHORTEST) & (largest > 0))
     if unusual.any():
         with np.errstate(invalid="ignore"):
             numbers = numbers / np.where(unusual, largest, np.float32(1))

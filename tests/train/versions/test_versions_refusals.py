@@ -206,7 +206,7 @@ def test_a_recipe_that_contradicts_the_model(first, recipe, photos, out):
 
 def test_other_things(first, photos, tmp_path, out):
     refused("unknown backbone 'nothing'", first, photos / "2", out, replace_with="nothing")
-    refused("min-gain is a fraction", first, photos / "2", out, min_gain=3.0)
+    refused("max-loss is a fraction", first, photos / "2", out, max_loss=3.0)
     refused("no image of a class", first, photos / "2", out, buffer_from=photos / "3")
     with pytest.raises(HoldfastError, match="--out must not be the model itself"):
         update(first, photos / "2", first, device="cpu")

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.checks.scores import gallery_of, score_of
+from holdfast.checks.scores import gallery_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import decimal, per_cent
 from holdfast.metrics import compatibility_summary, compatible_pairs
 from holdfast.train.encoders import ModelFeatures, change_basis
+from holdfast.train.evaluation.cell_scores import score_of
 from holdfast.train.geometry import unit
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -46,7 +47,7 @@ def compatibility_matrix(
     query_labels: the class of each query, Q.
     gallery_labels: the class of each gallery image, G.
     protocol: "template" averages the gallery per class; "instance" searches every image.
-    score: a name that ``parse_score`` reads.
+    score: a name that ``score_of`` reads.
     maps: for each model a function from the previous model's features to its own, or None if both share a space.
         Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
     query_maps: a function for each cell (t, k), t > k, that has bridged queries, such as ``fit_run_bridges(...).maps``;
@@ -75,7 +76,7 @@ def compatibility_matrix(
     )
     for cell in cells:
         if cell.gallery is not None:
-            matrix[cell.t, cell.k] = score_cell(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
+            matrix[cell.t, cell.k] = score_cell(*cell[2:], device=device)
         progress(1)
     shown = matrix.view(NotebookMatrix)
     shown.of_models = True
@@ -243,7 +244,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """For each protocol AC, AA, ACA, AC_tau, AA_tau and the top-1 matrix; other scores as matrices in "extras".
 
-    extra_scores: names that ``parse_score`` reads. The other parameters are those of ``compatibility_matrix``.
+    extra_scores: names that ``score_of`` reads. The other parameters are those of ``compatibility_matrix``.
     """
     results: dict[str, Any] = {}
     for protocol in protocols:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class VersionJob:
     make_encoder: builds the network that training starts with.
     replace_with: name of the backbone, or name and hash of the model, that replaces the parent's network.
     new_buffer: whether the buffer is not the one that the parent replayed.
-    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+    max_loss: the loss that the check accepts; None for the default.
     """
 
     settings: VersionSettings
@@ -88,7 +88,7 @@ class VersionJob:
     make_encoder: Callable[[], Encoder]
     replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
-    bounds: dict[str, float] = field(default_factory=dict)
+    max_loss: float | None = None
 
     def request(self) -> dict[str, Any]:
         """What the job consists of, by content. A folder with the same request can be resumed."""
@@ -102,8 +102,7 @@ class VersionJob:
             "buffer": [one.sha256 for one in plan.buffer.samples],
             "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
-            "min_gain": 0.0,  # what the folders of earlier versions have
-            **self.bounds,
+            "max_loss": self.max_loss,
             "recipe": self.settings.tables(),
         }
 
@@ -174,7 +173,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         if parent is not None:
             labels = unique_labels(reader, plan.checked.samples)
             verdict = check_versions(
-                parent, encoder, plan.checked.samples, pixels, labels, bounds=job.bounds, device=device
+                parent, encoder, plan.checked.samples, pixels, labels, max_loss=job.max_loss, device=device
             )
             old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
