@@ -235,7 +235,7 @@ def _expected_errors(state: GalleryState, bridge: Bridge, version: Version, keys
     for block_keys, vectors in state.engine.scan(version.collection):
         places = np.minimum(np.searchsorted(keys, block_keys), len(keys) - 1)
         wanted = keys[places] == block_keys
-        found[places[wanted]] = np.asarray(bridge.expected_errors(vectors[wanted]))
+        found[places[wanted]] = bridge.expected_errors(vectors[wanted])
     return found
 
 

@@ -396,8 +396,8 @@ class _Registration:
         labels = np.array(pairs.labels, dtype=object) if any(pairs.labels) else None
         self._options.progress(f"fitting the bridges of version {old.number}", 0, 2)
         to = Bridge.fit(
-            pairs.new,
-            pairs.old,
+            new=pairs.new,
+            old=pairs.old,
             kind=options.bridge,
             labels=labels,
             items=one.items,
@@ -413,8 +413,8 @@ class _Registration:
             raise self._unreachable(old, str(one.conflict), what)
         self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
         back = Bridge.fit(
-            pairs.old,
-            pairs.new,
+            new=pairs.old,
+            old=pairs.new,
             kind=to.kind,
             options=to.options,
             labels=labels,
@@ -450,7 +450,7 @@ class _Registration:
             done += len(rows)
             self._options.progress(stage, done, total)
             plain = one.converter.convert(rows, self._new, one.old) if one.conflict is None else None
-            bridged = None if to is None or to.kind == NONE else np.asarray(to(rows))
+            bridged = None if to is None or to.kind == NONE else to.transform(rows)
             return NewQueries(bridged, plain)
 
         found = check_on_sample(

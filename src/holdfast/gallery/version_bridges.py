@@ -117,8 +117,8 @@ class BridgeStack:
                 self._others[number] = bridge
         self._numbers = list(whole)
         if whole:
-            self._weight = np.ascontiguousarray(np.concatenate([np.asarray(one.weight).T for one in whole.values()]))
-            self._bias = np.concatenate([np.asarray(one.bias) for one in whole.values()])
+            self._weight = np.ascontiguousarray(np.concatenate([one.weight.T for one in whole.values()]))
+            self._bias = np.concatenate([one.bias for one in whole.values()])
             self._ends = np.cumsum([len(one.bias) for one in whole.values()])[:-1]
 
     def __call__(self, query: np.ndarray) -> dict[int, np.ndarray]:

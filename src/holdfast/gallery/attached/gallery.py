@@ -460,8 +460,8 @@ def _fit_bridge(
         new = unit(new @ candidate.basis.T)
     options.progress("fitting the bridge", 0, 1)
     bridge = Bridge.fit(
-        new,
-        old,
+        new=new,
+        old=old,
         kind=options.bridge,
         items=source.count(),
         same_space=comparable,
