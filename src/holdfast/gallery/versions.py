@@ -70,7 +70,7 @@ class Version:
     @property
     def embeds_here(self) -> bool:
         """Whether it has a model, and what is needed to run it is installed."""
-        return self.embeds != NOTHING and find_spec("torch") is not None
+        return self.embeds != NOTHING and _torch_is_installed()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -83,6 +83,13 @@ class Version:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _torch_is_installed() -> bool:
+    try:
+        return find_spec("torch") is not None
+    except ModuleNotFoundError:  # an import hook refuses it
+        return False
 
 
 @dataclass(frozen=True)
