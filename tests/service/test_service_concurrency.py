@@ -264,7 +264,7 @@ def test_bad_commands_and_the_mode_of_the_socket(gallery, make_client, models, t
     assert run_on_server(folder, "register", model="x") is None  # it is not served
     make_client(socket_folder=folder)
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
-    with pytest.raises(HoldfastError, match="these weights are version 1"):
+    with pytest.raises(HoldfastError, match="this model is version 1"):
         run_on_server(folder, "register", model=str(models[0]))
     with pytest.raises(HoldfastError, match="not found: POST /v1/admin/stop"):
         run_on_server(folder, "stop")
