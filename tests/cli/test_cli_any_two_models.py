@@ -1,7 +1,8 @@
 """Two foreign models of other sizes, no labels: the old one's vectors are searched by the new one's, the whole way.
 
-Both models are known by their vectors only, and ``register`` fits the bridge on 300 items. What is found is compared with brute force in the new model's own space, as if everything had been re-embedded,
-and with what the old model's own vectors of the same queries find.
+Both models are known by their vectors only, and ``register`` fits the bridge on 300 items. What is found is compared
+with brute force in the new model's own space, as if everything had been re-embedded, and with what the old model's own
+vectors of the same queries find.
 """
 
 from pathlib import Path

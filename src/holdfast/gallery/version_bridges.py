@@ -123,7 +123,7 @@ class BridgeStack:
 
     def __call__(self, query: np.ndarray) -> dict[int, np.ndarray]:
         """The unit queries that the bridges make of one unit query (float32), by number."""
-        found = {number: bridge.one(query) for number, bridge in self._others.items()}
+        found: dict[int, np.ndarray] = {number: bridge.one(query) for number, bridge in self._others.items()}
         if self._numbers:
             # Row by row in one thread: waking the threads of a matrix product can take longer than the product.
             parts = np.split(np.vecdot(self._weight, query) + self._bias, self._ends)
