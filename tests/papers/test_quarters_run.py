@@ -28,9 +28,7 @@ from papers.quarters.trainees import HEAD
 from papers.quarters.workers import LITE2_FEATURES, Workplace, results_of
 
 WIDTH, CLASSES, EACH = 12, 17, 42
-BRIDGED = tuple(
-    one.name for one in STRATEGIES if one.search in ("bridge", "blend") and one.training != trainees.PLAIN
-)
+BRIDGED = tuple(one.name for one in STRATEGIES if one.search in ("bridge", "blend") and one.training != trainees.PLAIN)
 
 
 class MadeUp(Workplace):
@@ -159,7 +157,11 @@ def test_the_network_is_replaced(study, data):
     results, _, place = study
     basis = np.linalg.qr(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)))[0]
     other = StudyData(**{**vars(data), "items": (data.items @ basis).astype(np.float32)})
-    runs = [run for run in replacement_runs([0]) if run.strategy.name in ("plain-reembedded", "plain", "ours", "hoc", "turned-two-stage")]
+    runs = [
+        run
+        for run in replacement_runs([0])
+        if run.strategy.name in ("plain-reembedded", "plain", "ours", "hoc", "turned-two-stage")
+    ]
     there = place_of(place.features, {"made up": data, LITE2_FEATURES: other})
     execute_replacement(runs, there, say=lambda text: None)
     assert results.missing(runs) == []
