@@ -17,10 +17,35 @@ FALSE_ACCEPTS = 0.01
 
 def ranking(stored: Sequence[StoredItems]) -> Tensor:
     """Numbers of all items for each query, best first: Q x N. The order of equal scores is arbitrary."""
+    return torch.from_numpy(np.argsort(-merged_scores(stored).numpy(), axis=1))  # torch's stable sort is far slower
+
+
+def merged_scores(stored: Sequence[StoredItems]) -> Tensor:
+    """The score of each item for each query: Q x N."""
     merged = torch.empty(len(stored[0].queries), sum(len(one.rows) for one in stored))
     for one in stored:
         merged[:, one.rows] = one.scale(one.queries @ one.vectors.T)
-    return torch.from_numpy(np.argsort(-merged.numpy(), axis=1))  # many times faster than torch's stable sort
+    return merged
+
+
+def blended(old: Sequence[StoredItems], bridged: Sequence[StoredItems], share: float) -> Tensor:
+    """The ranking by (1 - share) x the old query's score + share x the bridged query's: Q x N.
+
+    old, bridged: the same items, searched by the old models' queries and by the new model's through bridges.
+    """
+    merged = (1 - share) * merged_scores(old) + share * merged_scores(bridged)
+    return torch.from_numpy(np.argsort(-merged.numpy(), axis=1))
+
+
+def rescored(ranked: Tensor, count: int, queries: Tensor, gallery: Tensor) -> Tensor:
+    """``ranked`` with the first ``count`` items of each query in the order of another model's scores: Q x N.
+
+    queries, gallery: unit vectors of all queries and items under that model.
+    """
+    first = ranked[:, :count]
+    scores = torch.einsum("qd,qnd->qn", queries, gallery[first])
+    order = torch.from_numpy(np.argsort(-scores.numpy(), axis=1, kind="stable"))
+    return torch.cat([first.gather(1, order), ranked[:, count:]], 1)
 
 
 def one_version(vectors: Tensor, queries: Tensor) -> list[StoredItems]:
