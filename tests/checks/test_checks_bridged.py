@@ -7,7 +7,6 @@ import pytest
 
 from holdfast import Bridge, check
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_tensors, write_tensors
 from holdfast.reports import check_markdown, render_check
 from holdfast.vectors import nearest
 from holdfast.vectors.feature_set import feature_set
@@ -150,17 +149,6 @@ def test_items_that_the_bridge_was_fitted_on_are_reported(made, bridge, tmp_path
     on_queries = Bridge.fit(new=made["queries_new"][:250] * 3, old=made["queries_old"][:250], kind="rotation")
     found = check(*labelled(made, *names), bridge=on_queries, resamples=200)
     assert [note for note in found.notes if "fitted on 250 of these 300 queries; their scores are too high" in note]
-
-
-def test_a_bridge_without_a_record_of_its_pairs_says_nothing(made, bridge, tmp_path):
-    bridge.save(tmp_path)
-    tensors, _ = read_tensors(tmp_path / "bridge.safetensors")
-    del tensors["fitted"]  # as older versions wrote it
-    write_tensors(tmp_path / "bridge.safetensors", tensors)
-    older = Bridge.load(tmp_path)
-    assert not older.was_fitted_on(made["gallery_new"]).any()
-    assert bridge.was_fitted_on(made["gallery_new"]).all()
-    assert not bridge.was_fitted_on(made["queries_new"]).any()
 
 
 def test_without_labels_and_without_the_new_gallery_nothing_is_judged(made, bridge):

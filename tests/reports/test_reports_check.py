@@ -45,7 +45,7 @@ def turned():
     """The new queries and gallery in a space of 9 numbers, and a bridge to the old one."""
     turn = np.linalg.qr(np.random.default_rng(3).standard_normal((12, 12)))[0][:, :9]
     gallery = clustered(GALLERY_LABELS, 1.0, 1)
-    bridge = Bridge.fit(gallery @ turn, gallery, kind="rotation")
+    bridge = Bridge.fit(new=gallery @ turn, old=gallery, kind="rotation")
     return {"queries_new": (clustered(LABELS, 0.8, 3) @ turn, NAMES[LABELS]), "bridge": bridge}, gallery @ turn
 
 
