@@ -16,7 +16,6 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder, not_a_run_error
 from holdfast.core.storage import without_nan
-from holdfast.theory.stationarity import CAP_SHARE, Update, compare_models
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, Readout, extract
 from holdfast.train.experiments.assemble import Experiment, SharedData, assemble
@@ -27,6 +26,7 @@ from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task
 from holdfast.train.tensor_files import read_torch
 from papers.stationary.readings import rounded
+from papers.stationary.theorems.stationarity import CAP_SHARE, Update, compare_models
 
 MOST_SAMPLES = 2_000
 """Images used for a report: pairs grow as the square, and 2,000 images have four million."""

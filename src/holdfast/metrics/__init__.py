@@ -1,4 +1,4 @@
-"""Metrics as functions of arrays: compatibility, identification, verification and intervals. Scores are in [0, 1]."""
+"""Metrics as functions of arrays: rankings, compatibility, verification and intervals. Scores are in [0, 1]."""
 
 from holdfast.metrics.compatibility import (
     average_accuracy,
@@ -17,6 +17,21 @@ from holdfast.metrics.identification import (
     top_k_accuracy,
 )
 from holdfast.metrics.matrix_file import read_matrix
+from holdfast.metrics.ranking import (
+    PlaceCounter,
+    Places,
+    RankingScore,
+    hit_at,
+    mean_precision,
+    mrr,
+    ndcg,
+    places,
+    places_of_hits,
+    precision_at,
+    ranking_score,
+    recall_at,
+    ties_beyond,
+)
 from holdfast.metrics.resampling import (
     draw_weights,
     exact_mcnemar,
@@ -36,6 +51,9 @@ from holdfast.metrics.verification import (
 )
 
 __all__ = [
+    "PlaceCounter",
+    "Places",
+    "RankingScore",
     "average_accuracy",
     "average_accuracy_up_to",
     "average_compatibility",
@@ -48,16 +66,26 @@ __all__ = [
     "draw_weights",
     "exact_mcnemar",
     "gain_interval",
+    "hit_at",
     "mean_average_precision",
     "mean_interval",
+    "mean_precision",
+    "mrr",
+    "ndcg",
     "pair_scores",
     "percentile_interval",
+    "places",
+    "places_of_hits",
+    "precision_at",
     "queries_without_match",
+    "ranking_score",
     "read_matrix",
+    "recall_at",
     "resampled_means",
     "roc_auc",
     "tar_at_far",
     "threshold_at_far",
+    "ties_beyond",
     "top_k_accuracy",
     "verification_pairs",
     "weighted_roc_auc",

@@ -1,4 +1,4 @@
-"""Student's t and the binomial distribution, from the standard library: scipy's import takes as long as a small search."""
+"""Student's t and the binomial distribution, by the standard library: scipy's import takes as long as a search."""
 
 import math
 from statistics import NormalDist

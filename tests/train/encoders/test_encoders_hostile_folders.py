@@ -74,6 +74,10 @@ HOSTILE = [
     ("hf:timm_wrapper", {"model_args": {"checkpoint_path": "evil.pth"}}, "a network of timm; name it as timm:NAME"),
     ("hf:timm_backbone", {"backbone": f"hf-hub:{EVIL}"}, "backbone is 'hf-hub:evil/model'"),
     ("hf:dinov3_vit", {"attn_implementation": EVIL}, "attn_implementation would fetch code"),
+    ("hf:dpt", {"backbone_config": {"model_type": "dinov2", "_attn_implementation": "x"}}, "would fetch code"),
+    ("hf:dinov2", {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 10000, found 1000000000"),
+    ("hf:dinov2", {"num_hidden_layers": 10**4, "hidden_size": 8, "num_attention_heads": 1}, "it has more than"),
+    ("timm:vit", {"depths": [2, 10**999]}, "depths must be at most 10000"),
     ("hf:dinov3_vit", {"hidden_act": "/evil"}, "hidden_act is '/evil'"),
     ("hf:pixtral", {"rope_parameters": {"rope_type": EVIL}}, "rope_parameters is 'evil/model'"),
     ("hf:detr", {"backbone": EVIL}, "backbone would fetch another network"),
@@ -111,6 +115,45 @@ def test_weights_with_a_hostile_config_beside_them(trapped, config, reason):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(HoldfastError, match=reason):
         build_backbone(named_backbone(str(folder / "model.safetensors")).name)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "timm_backbone", "backbone": f"hf-hub:{EVIL}"}, "backbone is 'hf-hub:evil/model'"),
+        (
+            {"model_type": "dpt", "backbone_config": {"model_type": "timm_backbone", "backbone": "local-dir:x"}},
+            "local-",
+        ),
+        ({"model_type": "dinov2", "parts": [{"model_type": "timm_wrapper"}]}, "a network of timm"),
+        ({"model_type": "dinov2", "attn_implementation": "flash_attention_2"}, "would fetch code"),
+        ({"model_type": "dinov2", "attn_implementation": {"": "flash_attention_3"}}, "would fetch code"),
+        ({"model_type": "dinov2", "experts_implementation": "sonicmoe"}, "would fetch code"),
+        ({"model_type": "dpt", "backbone_config": {"num_hidden_layers": 1e300}}, "at most 10000, found 1e.300"),
+        ({"model_type": "dinov2", "quantization_config": {"quant_method": "gptq"}}, "its weights are quantized"),
+    ],
+)
+def test_a_hostile_folder_of_transformers(trapped, config, reason):
+    """As ``--backbone hf:FOLDER``."""
+    (trapped / "config.json").write_text(json.dumps(config))
+    with pytest.raises(HoldfastError, match=reason):
+        build_backbone(f"hf:{trapped}")
+
+
+@pytest.mark.parametrize("file", ["evil.pth", "../evil.safetensors", None])
+def test_an_index_of_weights_names_only_safetensors_beside_it(trapped, file):
+    (trapped / "config.json").write_text('{"model_type": "dinov2"}')
+    index = {"metadata": {}, "weight_map": {"embeddings.cls_token": file}}
+    (trapped / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(HoldfastError, match=r"index\.json: names '.*'; weights must be safetensors files beside it"):
+        build_backbone(f"hf:{trapped}")
+
+
+def test_an_adapter_of_another_model_is_refused(trapped):
+    (trapped / "config.json").write_text('{"model_type": "dinov2"}')
+    (trapped / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": EVIL}))
+    with pytest.raises(HoldfastError, match=r"adapter_config\.json: an adapter names another model"):
+        build_backbone(f"hf:{trapped}")
 
 
 def test_a_network_with_plain_options_is_rebuilt(trapped):

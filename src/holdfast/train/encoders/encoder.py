@@ -20,7 +20,7 @@ from holdfast.core.storage import check_replaceable, replacing_folder, write_jso
 from holdfast.core.untrusted_files import read_json, whole_number
 from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
-from holdfast.train.encoders.initialise import without_memory
+from holdfast.train.encoders.initialise import at_most_parameters, without_memory
 from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
@@ -252,7 +252,7 @@ class Encoder(nn.Module):
                 readout=description.get("readout", "simplex"),
             )
 
-        with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
+        with GENERATOR_LOCK, torch.random.fork_rng(devices=[]), at_most_parameters(1000 + 10 * len(tensors)):
             if backbone is None:
                 _check_sizes(lambda: build(_build_network(folder, description)), tensors, folder)
             encoder = build(_build_network(folder, description) if backbone is None else backbone)

@@ -17,11 +17,17 @@ from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError, first_line, how_to_install, unknown_name
 from holdfast.core.storage import read_json
-from holdfast.train.encoders.untrusted_networks import BOOKKEEPING, check_config, refuse_fetching
+from holdfast.train.encoders.untrusted_networks import (
+    BOOKKEEPING,
+    check_config,
+    check_weight_files,
+    refuse_fetching,
+)
 
 Pooling = Literal["pooler", "first_token", "mean"]
 POOLINGS = ("pooler", "first_token", "mean")
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+INDEX, ADAPTER = "model.safetensors.index.json", "adapter_config.json"
+WEIGHTS = ("model.safetensors", INDEX)
 T = TypeVar("T")
 
 
@@ -99,7 +105,7 @@ def hf_backbone(
     if local and not path.exists():
         raise HoldfastError(f"backbone hf:{name}: no such file or folder")
     if local:
-        _check_file(path / "config.json" if path.is_dir() else path, name)
+        _check_local(path, name)
     safe = {"trust_remote_code": False, "local_files_only": local or _only_in_cache(name, revision)}
     at = safe if revision is None else {**safe, "revision": revision}
     settings = _trying(name, lambda: transformers.AutoConfig.from_pretrained(name, **at))
@@ -138,15 +144,23 @@ def _from_type(
     check_config(name, config, defaults)
     if {**defaults(name), **config}.get("use_pretrained_backbone"):
         raise HoldfastError(f"backbone hf:{name}: use_pretrained_backbone would fetch weights; set it to false")
-    model = _trying(name, lambda: _random(transformers, transformers.AutoConfig.for_model(name, **config)))
+    settings = _trying(name, lambda: transformers.AutoConfig.for_model(name, **config))
+    refuse_fetching(f"hf:{name}", settings.to_dict())  # defaults of nested configurations, too
+    model = _trying(name, lambda: _random(transformers, settings))
     return _wrapped(model, pooling, source.get("name") or f"hf:{name}", source.get("revision"))
 
 
-def _check_file(config: Path, name: str) -> None:
-    """Check the file ``config`` before transformers reads it, which asks the hub for some of what it names."""
+def _check_local(path: Path, name: str) -> None:
+    """Check what transformers reads in a folder: it opens other files, and asks the hub, for some of what they name."""
+    config = path / "config.json" if path.is_dir() else path
     fields = read_json(config) if config.exists() else None
     if isinstance(fields, Mapping):
         refuse_fetching(f"hf:{name}", fields)
+    if (path / ADAPTER).exists():
+        raise HoldfastError(f"{path / ADAPTER}: an adapter names another model; merge it into that one first")
+    index = path / INDEX
+    if index.exists():
+        check_weight_files(read_json(index), str(index))
 
 
 def _random(transformers: Any, config: Any) -> Any:

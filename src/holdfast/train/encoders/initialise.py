@@ -1,11 +1,13 @@
 """Initial weights of the convolutional networks, the check of their sizes, and building one without its memory."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from holdfast.core.errors import HoldfastError
@@ -36,6 +38,24 @@ def without_memory() -> Iterator[None]:
     """Build networks on torch's device "meta", without memory and initial weights, to see their names and shapes."""
     with torch.device("meta"), _NoInitialWeights():
         yield
+
+
+@contextmanager
+def at_most_parameters(most: int) -> Iterator[None]:
+    """Refuse a network as soon as it has more parameters: a few bytes can ask for millions of layers."""
+    thread, count = threading.get_ident(), 0
+
+    def count_one(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal count
+        count += threading.get_ident() == thread  # the hook is that of all threads
+        if count > most:
+            raise HoldfastError(f"it has more than {most} weights, far more than are saved")
+
+    hook = register_module_parameter_registration_hook(count_one)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 class _NoInitialWeights(TorchFunctionMode):

@@ -6,13 +6,17 @@ are checked like the outer one.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown_name
 
 _WORD = re.compile(r"[\w.+-]{0,100}", re.ASCII)
 """The name of an activation, a network or a choice. A path has "/", an address and code have ":"."""
+
+_LAYERS = re.compile("layers|depth|stages|blocks")
+MOST_LAYERS = 10_000
+"""Networks have at most hundreds. For each of them a configuration lists names, before anything is built."""
 
 TIMM_OPTIONS = frozenset({
     "aa_layer", "act_layer", "attn_drop_rate", "avg_down", "base_width", "block_reduce_first", "bn_eps", "bn_momentum",
@@ -26,6 +30,9 @@ TIMM_OPTIONS = frozenset({
 })  # fmt: skip
 """Options of ``timm.create_model`` that describe a network and name nothing outside of it."""
 
+_WITHOUT_KERNELS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
+"""Implementations in torch. For others, also plain words such as flash_attention_2, transformers downloads code."""
+
 BOOKKEEPING = ("transformers_version", "architectures", "dtype", "id2label", "label2id", "_name_or_path", "model_type")
 """Fields of a configuration about the file or the labels, not the architecture."""
 
@@ -37,6 +44,7 @@ def check_timm(name: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if option not in TIMM_OPTIONS:
             raise unknown_name(f"option of backbone timm:{name}:", option, TIMM_OPTIONS)
+        _check_layers(option, value, f"timm:{name}")
         _check_plain(value, f"backbone timm:{name}: {option}")
 
 
@@ -67,7 +75,9 @@ def check_config(model_type: str, config: Mapping[str, Any], defaults: Callable[
 
 
 def refuse_fetching(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration by which transformers would read more than the model itself, also in nested ones.
+    """Refuse a configuration by which transformers would read more than the model itself, or need far more memory.
+
+    Nested ones, too.
 
     name: of the backbone, for errors.
     """
@@ -77,12 +87,34 @@ def refuse_fetching(name: str, config: Mapping[str, Any]) -> None:
     for field in ("use_pretrained_backbone", "backbone_kwargs", "backbone"):
         if config.get(field) and not (field == "backbone" and model_type == "timm_backbone"):
             raise HoldfastError(f"backbone {name}: {field} would fetch another network; a nested config describes it")
-    for field in ("attn_implementation", "_attn_implementation"):
-        if "/" in str(config.get(field)):
+    if model_type == "timm_backbone":
+        _check_plain(config.get("backbone"), f"backbone {name}: backbone")
+    for field in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
+        value = config.get(field)
+        if any(part not in _WITHOUT_KERNELS for part in (value.values() if isinstance(value, Mapping) else [value])):
             raise HoldfastError(f"backbone {name}: {field} would fetch code; leave it out")
-    for part in config.values():
-        if isinstance(part, Mapping):
-            refuse_fetching(name, part)
+    if config.get("quantization_config"):
+        raise HoldfastError(f"backbone {name}: its weights are quantized; use the original ones")
+    for field, value in config.items():
+        _check_layers(field, value, name)
+    for part in _mappings(list(config.values())):
+        refuse_fetching(name, part)
+
+
+def _mappings(values: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    """The nested objects, in lists too."""
+    for value in values:
+        if isinstance(value, Mapping):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _mappings(value)
+
+
+def _check_layers(field: str, value: Any, name: str) -> None:
+    if _LAYERS.search(str(field)):
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(number, int | float) and abs(number) > MOST_LAYERS:
+                raise HoldfastError(f"backbone {name}: {field} must be at most {MOST_LAYERS}, found {str(number)[:20]}")
 
 
 def _check_plain(value: Any, what: str) -> None:
@@ -92,3 +124,17 @@ def _check_plain(value: Any, what: str) -> None:
             _check_plain(part, what)
     elif not (value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))):
         raise HoldfastError(f"{what} is {str(value)[:60]!r}; it must be a number, a word, or a list of these")
+
+
+def check_weight_files(index: Any, source: str) -> None:
+    """Refuse an index of weights that names other files than safetensors beside it: transformers unpickles the others.
+
+    index: content of ``model.safetensors.index.json``.
+    source: its path, for errors.
+    """
+    files = index.get("weight_map") if isinstance(index, Mapping) else None
+    if not isinstance(files, Mapping):
+        raise HoldfastError(f"{source}: has no weight_map, which says the file of each weight")
+    for file in files.values():
+        if not (isinstance(file, str) and _WORD.fullmatch(file) and file.endswith(".safetensors")):
+            raise HoldfastError(f"{source}: names {str(file)[:60]!r}; weights must be safetensors files beside it")

@@ -124,7 +124,7 @@ class Trial:
         right = np.zeros(len(query_rows), dtype=bool)
         for start in range(0, len(query_rows), _QUERIES_AT_ONCE):
             asked = query_rows[start : start + _QUERIES_AT_ONCE]
-            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0].numpy()
+            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0]
             right[start : start + len(asked)] = self.labels[gallery_rows[found]] == self.labels[asked]
             self.progress(what, start + len(asked), len(query_rows))
         return right
@@ -291,7 +291,7 @@ def _bridge(trial: Trial, new: Tensor) -> Measured:
     bridge = fit_bridge(
         new[rows], trial.old[rows], trial.labels[rows], items=items, most=trial.bridge_pairs, seed=trial.seed
     )
-    later = trial.later(bridge(new), trial.old, "searching with bridged queries")
+    later = trial.later(torch.from_numpy(bridge(new)), trial.old, "searching with bridged queries")
     return Measured(BRIDGE, {"kind": bridge.kind, **bridge.options}, later=later)
 
 
@@ -353,7 +353,7 @@ def fit_projection(
 
 def ridge_map(new: Tensor, old: Tensor) -> Tensor:
     """D x D', ridge regression from new to old vectors, without bias: the start of a head."""
-    return ridge_weights(new.double(), old.double(), START_RIDGE).T.float()
+    return torch.from_numpy(ridge_weights(new.double().numpy(), old.double().numpy(), START_RIDGE).T)
 
 
 def simplex_head(
