@@ -373,8 +373,8 @@ def test_a_mixed_gallery_is_compared_with_keeping_the_old_model(world):
     assert (impossible.loss.answer, impossible.gates, impossible.exit_code) == ("yes", "not shown", 1)
     with pytest.raises(HoldfastError, match="gallery-old and queries-old go together"):
         judge(world, gallery_old=old)
+    same = (world["embedded"][3], LABELS, IDS)
     with pytest.raises(HoldfastError, match="the old and the new queries are the same vectors"):
-        same = (world["embedded"][3], LABELS, IDS)
         judge(world, gallery_old=same, queries_old=(world["queries"], QUERY_LABELS))
 
 
