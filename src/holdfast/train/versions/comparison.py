@@ -13,7 +13,7 @@ import torch
 
 from holdfast.bridges import Bridge
 from holdfast.checks import check
-from holdfast.checks.verdict import NOT_JUDGED, WITHOUT_JUDGEMENTS
+from holdfast.checks.verdict import FAILED, NOT_JUDGED, WITHOUT_JUDGEMENTS, WORSE
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 from holdfast.train.data import ImageSet
@@ -71,6 +71,12 @@ def check_versions(
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
     before = extract(parent.encoder, images, device=device) if stored is None else stored
     after = extract(new, images, device=device)
+    if before.shape != after.shape:
+        sizes = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
+        reason = (
+            f"the new model's vectors have {sizes}; its queries need a bridge, which holdfast gallery register fits"
+        )
+        return {"verdict": WORSE, "reason": reason, "exit_code": FAILED}
     if np.array_equal(before, after):
         reason = "the new model gives the same vectors as the one before, so there is nothing to compare"
         return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
