@@ -220,7 +220,7 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
     for sentence in lead_sentences(check):
         say(sentence)
     rows = [[entry["which"], _answer(entry), str(entry["queries"]), *_scores(entry)] for entry in evidence]
-    print_table(["queries of", "loss accepted", "queries", "old %", "new %", "gain, points"], rows, right=(2, 3, 4, 5))
+    print_table(["queries of", "answer", "queries", "old %", "new %", "gain, points"], rows, right=(2, 3, 4, 5))
     if check["exit_code"] != 0:
         say(
             f"This is without a bridge. Without one, keep searching with model {evidence[0]['name']} until a version "
