@@ -178,7 +178,6 @@ class _Vectors:
         """The images with these ids, embedded by the model in this folder."""
         from holdfast.embedders.embed import embed
         from holdfast.embedders.image_source import ImageSource
-        from holdfast.train.devices import resolve_device
 
         assert model is not None
         assert self._images is not None
@@ -186,7 +185,7 @@ class _Vectors:
             typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
         source = ImageSource(tuple(self._images / name for name in ids), tuple(ids), None)
         with CountProgress("bridge", quiet=self._quiet) as progress:
-            return embed(model, source, device=resolve_device(self._device), progress=progress).features
+            return embed(model, source, device=self._device, progress=progress).features
 
 
 _VALUES = {
