@@ -47,7 +47,7 @@ def test_from_nothing_to_a_second_version(tmp_path, monkeypatch):
     assert first.encode([image]).shape == second.encode([image]).shape
     assert second.info["slots"]["owners"] == {"00": 0, "01": 1, "02": 2, "03": 3}
     verdict = json.loads((tmp_path / "models" / "2" / "check.json").read_text())["verdict"]
-    assert verdict in ("compatible", "not shown", "incompatible", "could not be judged")
+    assert verdict in ("better", "not shown", "worse", "not judged")
 
 
 def test_the_page_in_python(photos, tmp_path, monkeypatch, capsys):
@@ -59,7 +59,7 @@ def test_the_page_in_python(photos, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/own-data.md", "exec"), {})
     said = capsys.readouterr().out.strip()
-    answers = r"(yes|no|not shown) (compatible|not shown|incompatible)"
+    answers = r"(yes|no|not shown) (better|not shown|worse)"
     assert re.fullmatch(f"known classes At most 1 point lost {answers}", said)
 
 
