@@ -212,7 +212,7 @@ def build(folder: Path) -> None:
     judged = [f"q{n}\t{name}\t{n % 3}" for n, name in enumerate(ids)]
     (folder / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]))
     shutil.copy(find_recipe("demo"), folder / "recipe.toml")
-    Bridge.fit(new, old).save(folder / "bridge")
+    Bridge.fit(new=new, old=old).save(folder / "bridge")
     rows = draw.integers(0, 256, (12, 3072), dtype=np.uint8)
     batches = folder / "data" / "cifar-10-batches-py"
     batches.mkdir(parents=True)

@@ -31,9 +31,7 @@ def bridge(
     old_model: Path | None = typer.Option(None, "--old-model", help="Instead of --old: the old model, likewise."),
     images: Path | None = typer.Option(None, "--images", help="Images; an id is the path below this folder."),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
-    kind: str = typer.Option(
-        "auto", "--kind", help="auto, none, rotation, affine, lambda_orthogonal, residual_mlp or local."
-    ),
+    kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
     items: int | None = typer.Option(
         None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
@@ -113,7 +111,9 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     # A file that holds nothing but the pairs is a sample of a larger gallery: else everything would be re-embedded.
     rows = pairs.found + pairs.only_old
     size = items if items is not None else rows if rows > len(pairs) else None
-    return Bridge.fit(pairs.new, pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed)
+    return Bridge.fit(
+        new=pairs.new, old=pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed
+    )
 
 
 class _Vectors:
@@ -193,7 +193,6 @@ class _Vectors:
         """The images with these ids, embedded by the model in this folder."""
         from holdfast.embedders.embed import embed
         from holdfast.embedders.image_source import ImageSource
-        from holdfast.train.devices import resolve_device
 
         assert model is not None
         assert self._images is not None
@@ -201,7 +200,7 @@ class _Vectors:
             typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
         source = ImageSource(tuple(self._images / name for name in ids), tuple(ids), None)
         with CountProgress("bridge", quiet=self._quiet) as progress:
-            return embed(model, source, device=resolve_device(self._device), progress=progress).features
+            return embed(model, source, device=self._device, progress=progress).features
 
 
 _VALUES = {
