@@ -122,8 +122,6 @@ def register(state: GalleryState, model: str | Path | None, options: RegisterOpt
                     raise HoldfastError(
                         f"{candidate.source}: items of version {number} were added meanwhile; register it again"
                     )
-            if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
-                state.engine.create(version.collection, version.stored_dim)
         state.catalogue.put_version(version.number, version.as_json(), {})
         models.add_version(version, registration.encoder)
     return version

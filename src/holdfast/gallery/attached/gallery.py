@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder
     from holdfast.embedders.model_inputs import ImageLike
 
-RECORD = "attached.json"
 FORMAT = "holdfast-attached"
 _FETCHED_AT_ONCE = 500
 """Stored vectors that are fetched by id at a time."""
@@ -73,13 +72,13 @@ class AttachedGallery:
 
     def __init__(self, folder: Path, url: str | None, device: str) -> None:
         self._folder, self.device = folder, device
-        record = read_json(folder / RECORD)
+        record = read_json(GalleryFolder(folder).attached)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
+            raise HoldfastError(f"{GalleryFolder(folder).attached}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
         self._is_alone = False
-        with explain_damage(folder / RECORD):
+        with explain_damage(GalleryFolder(folder).attached):
             self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
             address = Address(**record["address"])
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
@@ -123,7 +122,7 @@ class AttachedGallery:
         with replacing_folder(path) as temporary:
             copy_model(candidate, GalleryFolder(temporary).version(0))
             write_json(
-                temporary / RECORD,
+                GalleryFolder(temporary).attached,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
             )
         return cls(path, address.url, where)
@@ -169,7 +168,7 @@ class AttachedGallery:
                 "items (--new-vectors FILE, in Python new_vectors)"
             )
         with self._registering, contextlib.nullcontext() if self._is_alone else self.alone():
-            if read_json(self._folder / RECORD) != self._record:
+            if read_json(GalleryFolder(self._folder).attached) != self._record:
                 raise HoldfastError(
                     f"{self._folder}: another process has registered a version since it was opened; open it again"
                 )
@@ -207,8 +206,8 @@ class AttachedGallery:
             "slots": slots,
             "versions": [one.as_json() for one in (*known, version)],
         }
-        write_json(self._folder / RECORD, record)
-        self._record = read_json(self._folder / RECORD)
+        write_json(GalleryFolder(self._folder).attached, record)
+        self._record = read_json(GalleryFolder(self._folder).attached)
         self._models.add_version(version)
         return version
 
@@ -375,8 +374,8 @@ class AttachedGallery:
 
 def open_gallery(folder: str | Path, *, device: str = "auto") -> OpenGallery:
     """Open a gallery of either kind."""
-    kind: type[Gallery | AttachedGallery] = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
-    return kind.open(folder, device=device)
+    attached = GalleryFolder(Path(folder)).attached.is_file()
+    return AttachedGallery.open(folder, device=device) if attached else Gallery.open(folder, device=device)
 
 
 class AttachedModels:
