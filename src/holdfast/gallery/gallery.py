@@ -175,6 +175,7 @@ class Gallery:
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Add a model as the newest version: it embeds new items and queries from now on.
@@ -196,9 +197,11 @@ class Gallery:
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
         new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
             Default: the new model embeds items that have an image.
+        old_vectors: the vectors of the newest older version of other things, such as queries of a log or any texts or
+            images of the domain. Those that ``new_vectors`` has, too, are pairs like the items.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         with self._state.registering:
             return register(self._state, model, options)
 

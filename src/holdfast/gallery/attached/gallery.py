@@ -144,6 +144,7 @@ class AttachedGallery:
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Make a model the newest version, which embeds queries.
@@ -159,9 +160,10 @@ class AttachedGallery:
         bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``; a kind needs ``new_vectors``.
         bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
         new_vectors: the new model's vectors of some stored items, matched by id.
+        old_vectors: vectors of other things as the store would hold them; see ``Gallery.register``.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         if bridge not in (AUTO, NONE) and new_vectors is None:
             raise HoldfastError(
                 f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
@@ -451,6 +453,16 @@ def _fit_bridge(
     assert options.new_vectors is not None
     given, (old_version, new_version) = NewVectors(options.new_vectors), versions
     rows, old = _stored_pairs(source, given, options)
+    if options.old_vectors is not None:
+        other = given.paired_with(
+            options.old_vectors,
+            old_version,
+            lambda vector, what: _as_stored(vector, source.dim, what),
+            lambda names: source.labels(names).keys(),
+            options.bridge_pairs - len(rows),
+        )
+        old = np.concatenate([part.reshape(-1, source.dim) for part in (old, other.old)])
+        rows = [*rows, *other.rows]
     if len(rows) < FEWEST_PAIRS:
         found = f"{given.name}: has ids of {counted(len(rows), 'stored vector')} of {source.name}"
         raise HoldfastError(f"{found}, and a bridge needs {FEWEST_PAIRS}; add more, with the ids of the store")
@@ -475,6 +487,12 @@ def _fit_bridge(
             "force=True)"
         )
     return bridge
+
+
+def _as_stored(vector: np.ndarray, dim: int, what: str) -> np.ndarray:
+    if vector.size != dim or not np.isfinite(vector).all() or not vector.any():
+        raise HoldfastError(f"{what}: {vector.size} numbers, of which the store has {dim}; or zero, or not finite")
+    return vector
 
 
 def _stored_pairs(source: AttachedSource, given: NewVectors, options: RegisterOptions) -> tuple[list[int], np.ndarray]:
