@@ -19,7 +19,7 @@ from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.maps import ridge_weights
 from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate
 from holdfast.checks.query_outcomes import QueryOutcomes
-from holdfast.checks.verdict import verdict
+from holdfast.checks.verdict import VERDICTS, better_answer
 from holdfast.train.geometry import DSimplex, unit
 from holdfast.train.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
 from holdfast.train.versions.adoption_result import BRIDGE, MEANS, PROJECTION, Later, Question
@@ -158,9 +158,9 @@ class Trial:
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
         how = self.resampling()
-        decision, reason = verdict(gain, how.units(before.values), how.drawn)
+        answer = better_answer(gain, how.units(before.values), how.drawn)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
-        return Later(self.score(after), gain, decision, reason, as_is)
+        return Later(self.score(after), gain, VERDICTS[answer.answer], answer.reason, as_is)
 
     def question(self) -> Question:
         """How many queries there are, and what they score without any way."""
