@@ -204,7 +204,7 @@ def compare_orders(old: Tensor, new: Tensor, labels: np.ndarray | None, options:
     asked, earlier = shuffled[: options.queries], shuffled[options.queries : 2 * options.queries]
     items = np.sort(shuffled[2 * options.queries :])
     pairs = random.permutation(items)[: options.pairs]
-    bridge = Bridge.fit(new[pairs], old[pairs], seed=seed)
+    bridge = Bridge.fit(new=new[pairs], old=old[pairs], seed=seed)
     stored = old[items]
     hits = (old[earlier] @ stored.T).topk(FIRST).indices
     times = np.bincount(hits.flatten().numpy(), minlength=len(items))

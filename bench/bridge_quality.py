@@ -137,7 +137,7 @@ def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dic
             with torch.no_grad():
                 queries = unit(fitted(split.new_queries))
             found.append({**base, "kind": name, "pairs": count, "top1": score(queries)})
-        chosen = Bridge.fit(new, old, items=len(split.gallery), seed=split.seed)
+        chosen = Bridge.fit(new=new, old=old, items=len(split.gallery), seed=split.seed)
         entry = {
             **base,
             "kind": "auto",
@@ -161,7 +161,7 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
         holder[old_rows] = 0
         for count in sorted({min(count, len(old_rows)) for count in counts}):
             pairs = split.sample(old_rows, count)
-            bridge = Bridge.fit(data.new[pairs], data.old[pairs], items=len(old_rows), seed=split.seed)
+            bridge = Bridge.fit(new=data.new[pairs], old=data.old[pairs], items=len(old_rows), seed=split.seed)
             merges = {"none": (lambda z: z, same_scores)} if data.old.shape[1] == data.new.shape[1] else {}
             merges |= {rule: (bridge, scale) for rule, scale in rules(bridge, data, pairs, split.seed).items()}
             for rule, (carry, scale) in merges.items():
@@ -200,7 +200,7 @@ def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Cal
     kept, rows = pairs[fitted], pairs[held]
     trial = bridge
     if bridge.kind != "none":
-        trial = Bridge.fit(data.new[kept], data.old[kept], kind=bridge.kind, options=bridge.options, seed=seed)
+        trial = Bridge.fit(new=data.new[kept], old=data.old[kept], kind=bridge.kind, options=bridge.options, seed=seed)
     other = ~torch.eye(len(rows), dtype=torch.bool)
     s_old = (trial(data.new[rows]) @ data.old[rows].T)[other].double()
     s_new = (data.new[rows] @ data.new[rows].T)[other].double()

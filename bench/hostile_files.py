@@ -200,7 +200,7 @@ def build(folder: Path) -> None:
     with contextlib.suppress(HoldfastError):  # without pyarrow there is no such format
         write_features(folder / "new.parquet", feature_set("new", new, labels=labels, ids=ids))
     shutil.copy(find_recipe("demo"), folder / "recipe.toml")
-    Bridge.fit(new, old).save(folder / "bridge")
+    Bridge.fit(new=new, old=old).save(folder / "bridge")
     rows = draw.integers(0, 256, (12, 3072), dtype=np.uint8)
     batches = folder / "data" / "cifar-10-batches-py"
     batches.mkdir(parents=True)

@@ -103,7 +103,9 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
             old, updated = Encoder.from_pretrained(v1), Encoder.from_pretrained(v2)
             stored, grown = features_of(old, pixels[index]), np.concatenate([index, second])
             again, added = features_of(updated, pixels[index]), features_of(updated, pixels[second])
-            bridge = Bridge.fit(again[pairs], stored[pairs], labels=labels[index[pairs]], items=len(index), seed=seed)
+            bridge = Bridge.fit(
+                new=again[pairs], old=stored[pairs], labels=labels[index[pairs]], items=len(index), seed=seed
+            )
             row: dict[str, Any] = {"seed": seed, "training": training, "settings": {"method": method, **given}}
             row |= {"seconds of update": round(seconds, 1), "bridge": bridge.kind}
             for group, chosen in asked.items():

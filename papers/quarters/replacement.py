@@ -88,7 +88,7 @@ def replaced_head(
         raise HoldfastError("the features of both networks must be of the same photographs, in the same order")
     width, rows = HEAD.width(new), new.training
     vectors, stored = new.items[rows].astype(np.float32), before.encoders[-1].encode(old.items[rows])
-    rotation = Bridge.fit(vectors, stored, kind="rotation", seed=seed) if into_old else None
+    rotation = Bridge.fit(new=vectors, old=stored, kind="rotation", seed=seed) if into_old else None
     if rotation is not None:
         vectors = rotation(vectors).numpy()
     items = vectors[:, None, None, :]

@@ -83,7 +83,7 @@ class Measured:
     def bridge(self, t: int, k: int) -> Bridge:
         """From version t to version k, chosen without labels; "none" is a candidate."""
         if (t, k) not in self._bridges:
-            self._bridges[t, k] = Bridge.fit(self.pairs[t], self.pairs[k], seed=self.seed)
+            self._bridges[t, k] = Bridge.fit(new=self.pairs[t], old=self.pairs[k], seed=self.seed)
         return self._bridges[t, k]
 
     def searched(self, search: Search, t: int, k: int) -> "Searched":

@@ -15,7 +15,7 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder, not_a_run_error
-from holdfast.core.storage import read_tensors, without_nan
+from holdfast.core.storage import without_nan
 from holdfast.theory.stationarity import CAP_SHARE, Update, compare_models
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, Readout, extract
@@ -25,6 +25,7 @@ from holdfast.train.experiments.schema import Recipe, check_recipe
 from holdfast.train.geometry import DSimplex
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task
+from holdfast.train.tensor_files import read_torch
 from papers.stationary.readings import rounded
 
 MOST_SAMPLES = 2_000
@@ -201,7 +202,7 @@ def _prototypes(
             return rows.numpy(), "fixed simplex"
         back = rows @ projection.weight.detach().cpu().float()
         return back.numpy(), "fixed simplex, through the projection"
-    state, _ = read_tensors(folder.method(task.number))
+    state, _ = read_torch(folder.method(task.number))
     classifier = state.get("classifier.weight")
     if projection is None and classifier is not None and classifier.shape == (task.num_seen, features.shape[1]):
         return classifier.float().numpy(), "classifier rows"

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast import Bridge, check_mixed
 from holdfast.checks.estimates import Estimate
@@ -36,7 +35,7 @@ def world():
     asked = (queries @ turns[3] + 0.3 * rng.standard_normal((QUERIES, DIMS[3]))).astype(np.float32)
     order = rng.permutation(ITEMS)
     rows = {1: order[:40], 2: order[40:80], 3: order[80:]}
-    bridges = {model: Bridge.fit(embedded[3], embedded[model], kind="rotation") for model in (1, 2)}
+    bridges = {model: Bridge.fit(new=embedded[3], old=embedded[model], kind="rotation") for model in (1, 2)}
     return {"embedded": embedded, "queries": asked, "rows": rows, "bridges": bridges}
 
 
@@ -71,7 +70,7 @@ def rankings(world):
         if bridge is None:
             found["mixed"][:, rows] = found["raw"][:, rows] = queries @ stored.T
         else:
-            cosines = bridge(torch.from_numpy(queries)).numpy() @ stored.T
+            cosines = bridge(queries) @ stored.T
             found["mixed"][:, rows] = bridge.scale.offset + bridge.scale.slope * cosines
             if DIMS[model] == DIMS[3]:
                 found["raw"][:, rows] = queries @ stored.T
@@ -270,7 +269,7 @@ def test_refusals(world):
         ({"parts": changed(parts, 1, bridge=world["bridges"][1])}, "but the bridge maps queries of 14 numbers to vec"),
         ({"parts": changed(parts, 1, labels=parts[1][0][1] + 1)}, "40 items have another label than in their part"),
         ({"parts": changed(parts, 1, labels=parts[1][0][1].astype(str))}, "numbers and of others text"),
-        ({"score": "auc"}, "judged by a score of queries"),
+        ({"score": "auc"}, "unknown score"),
         ({"min_exposure": 80}, "min-exposure is a share of 1, such as 0.8; got 80"),
         ({"min_kept": 0}, "min-kept is a share of 1"),
         ({"score": "recall@200"}, "would be the same for any features"),

@@ -7,7 +7,7 @@ from holdfast import check
 from holdfast.train.evaluation import compatibility_matrix
 from holdfast.vectors import search
 
-SCORES = {"top1": "top1", "recall@5": "top5", "mAP": "mAP", "auc": "auc", "tar@far=0.01": "tar@far=0.01"}
+SCORES = {"top1": "top1", "recall@5": "top5", "mAP": "mAP"}
 
 
 @pytest.mark.parametrize("protocol", ["instance", "template"])
@@ -36,7 +36,7 @@ def test_blocks_change_nothing(block_rows, sets, monkeypatch):
     assert check(**sets, score="recall@3", resamples=100).as_json() == whole
 
 
-def test_scikit_learn_agrees_on_map_and_auc():
+def test_scikit_learn_agrees_on_map():
     metrics = pytest.importorskip("sklearn.metrics")
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -54,15 +54,6 @@ def test_scikit_learn_agrees_on_map_and_auc():
                 metrics.average_precision_score(gallery_labels == y, row) for y, row in zip(labels, table, strict=True)
             ]
             assert estimate.value == pytest.approx(np.mean(expected), abs=1e-6)
-        # With as many pairs as there are of the rarer kind, every pair of one class is drawn.
-        same = labels[:, None] == gallery_labels[None]
-        from holdfast.metrics import roc_auc
-
-        assert roc_auc(cosines(old).ravel(), same.ravel()) == pytest.approx(
-            metrics.roc_auc_score(same.ravel(), cosines(old).ravel()), abs=1e-12
-        )
-        auc = check((gallery, gallery_labels), (old, labels), (new, labels), score="auc", pairs=10**6, resamples=100)
-        assert auc.self_test.value == pytest.approx(metrics.roc_auc_score(same.ravel(), cosines(old).ravel()), abs=0.02)
 
 
 def test_changes_equal_a_loop(sets):

@@ -45,16 +45,6 @@ def test_exit_status(files, holdfast):
     assert holdfast(*same, "--max-loss", "0", status=1).startswith("A gain: not shown (95 %).")
 
 
-def test_min_gain_is_the_same_bound_with_the_other_sign(files, holdfast):
-    same = [*words(files, "old", "old"), "--json"]
-    loss, gain = (json.loads(holdfast(*same, *bound)) for bound in (["--max-loss", "0.05"], ["--min-gain", "-0.05"]))
-    assert loss["loss"] == gain["loss"]
-    assert (loss["verdict"], loss["min_gain"]) == ("not shown", 0)  # by the strict definition
-    assert (gain["verdict"], gain["min_gain"]) == ("compatible", -0.05)  # as before there was --max-loss
-    both = json.loads(holdfast(*same, "--max-loss", "0.05", "--min-gain", "0", status=2))
-    assert "set the same bound" in both["reason"]
-
-
 def test_what_the_old_gallery_keeps_is_said_first(files, holdfast):
     asked = [*words(files), "--gallery-new", files["anew"]]
     kept = json.loads(holdfast(*asked, "--json"))["kept"]
@@ -94,7 +84,6 @@ def test_bad_input_is_two(files, tmp_path, holdfast, command):
         ["check", tmp_path, "--relevance", files["old"]],
         [*words(files), "--id", "name"],
         ["check", tmp_path, "--far", "0.1"],
-        ["check", tmp_path, "--pairs", "100"],
         ["check", tmp_path, "--threshold", "0.5"],
     ):
         holdfast(*wrong, status=2)

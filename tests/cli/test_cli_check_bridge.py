@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
             np.savez(f"{name}_{model}.npz", features=features, labels=labels[name], ids=ids)
             np.savez(f"bare_{name}_{model}.npz", features=features, ids=ids)
     old, new = (np.load(f"gallery_{model}.npz") for model in ("old", "new"))
-    Bridge.fit(new["features"], old["features"], kind="rotation").save("bridge")
+    Bridge.fit(new=new["features"], old=old["features"], kind="rotation").save("bridge")
     for name, part, rows in (("part1", old, slice(0, 100)), ("part2", new, slice(100, ITEMS))):
         np.savez(f"{name}.npz", **{key: part[key][rows] for key in ("features", "labels", "ids")})
     return tmp_path
@@ -106,7 +106,7 @@ def test_bad_input_is_one_line_and_two(folder, holdfast, command):
     new = np.load("queries_new.npz")
     np.savez("nan.npz", features=np.full_like(new["features"], np.nan), labels=new["labels"], ids=new["ids"])
     other = np.load("gallery_old.npz")["features"]
-    Bridge.fit(other, other[:, :7], kind="rotation").save("narrow")
+    Bridge.fit(new=other, old=other[:, :7], kind="rotation").save("narrow")
     start = ["check", "--resamples", "300", "--mixed", "--queries-new", "queries_new.npz"]
     cases = [
         (words("--bridge", "nowhere"), "nowhere: no bridge here"),
@@ -121,7 +121,7 @@ def test_bad_input_is_one_line_and_two(folder, holdfast, command):
         (words("--part", "part1.npz"), "--mixed goes with --part"),
         (words("--min-kept", "0.9"), "--mixed goes with --part"),
         ([*MIXED, "--min-exposure", "80"], "min-exposure is a share of 1"),
-        ([*MIXED, "--score", "auc"], "a score of queries"),
+        ([*MIXED, "--score", "auc"], "unknown score"),
     ]
     for given, reason in cases:
         found = json.loads(holdfast(*given, "--json", status=2))

@@ -50,9 +50,9 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
     )
     assert fitted["verdict"] == "helps"
     assert fitted["models"]["old"] == json.loads((folder / "old/config.json").read_text())["weights_sha256"]
-    options = ("--queries-new", files["queries_new"], "--bridge", tmp_path / "b", "--min-gain", "-0.5", "--json")
+    options = ("--queries-new", files["queries_new"], "--bridge", tmp_path / "b", "--max-loss", "0.5", "--json")
     found = json.loads(holdfast(*refused, *options))
-    assert found["verdict"] == "compatible"
+    assert found["loss"]["answer"] == "yes"
     assert found["queries"] == CLASSES * 15
 
 

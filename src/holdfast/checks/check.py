@@ -10,16 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.checks.estimates import (
     Estimate,
     Resampling,
     gain_estimate,
     mean_estimate,
-    score_estimate,
-    share_estimate,
+    share_of_means,
     units_needed,
 )
 from holdfast.checks.inputs import (
@@ -35,8 +32,8 @@ from holdfast.checks.inputs import (
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.checks.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
 from holdfast.checks.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
-from holdfast.checks.scores import OVERLAP, PROTOCOLS, VERIFICATION_PAIRS, Score, parse_score
-from holdfast.checks.verdict import FEWEST_UNITS, INCOMPATIBLE, NO, NOT_JUDGED, bounds_asked, loss_answer, verdict
+from holdfast.checks.scores import OVERLAP, PROTOCOLS, Score, parse_score
+from holdfast.checks.verdict import FEWEST_UNITS, INCOMPATIBLE, NO, NOT_JUDGED, accepted_loss, loss_answer, verdict
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.wording import are, counted
 from holdfast.metrics import exact_mcnemar, resampled_means, threshold_at_far
@@ -59,14 +56,12 @@ def check(
     protocol: str = "instance",
     confidence: float = 0.95,
     max_loss: float | None = None,
-    min_gain: float | None = None,
     cluster_by_class: bool = False,
     far: float = 0.01,
     threshold: float | None = None,
-    pairs: int = VERIFICATION_PAIRS,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    device: torch.device | str = "cpu",
+    device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> CheckResult:
     """Compare new and old queries on the old gallery: the verdict with its evidence.
@@ -82,23 +77,21 @@ def check(
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
     leave_one_out: the queries are items of the gallery, by id; a query does not find itself. A class with one item
         has no answer and is left out. For labels and the instance protocol.
-    score: "top1", "recall@K", "mAP", "auc" or "tar@far=F".
+    score: "top1", "recall@K" or "mAP".
     protocol: "instance" searches single items, "template" one mean vector per class.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
-    max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default.
-    min_gain: asks for more than this gain instead: the same as ``max_loss=-min_gain``, and the verdict asks for it too.
+    max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default. 0 asks for a gain.
     cluster_by_class: resample whole classes of queries; use it if queries of one class are similar to each other.
     far: false-accept rate, with the old queries, of the score threshold that is examined.
     threshold: the score threshold to examine instead, a cosine.
-    pairs: number of pairs drawn for the scores "auc" and "tar@far=F".
     resamples: number of bootstrap resamples.
     seed: of the resamples.
-    device: where the search runs.
+    device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
     The gain is the score of the new queries minus that of the old ones. ``loss`` answers "yes" if its interval lies
     above ``-max_loss``, "no" if it lies below, and "not shown" otherwise; it decides ``exit_code``. The verdict is the
-    same at ``min_gain``, by default at 0, the definition of compatible: "compatible", "incompatible" or "not shown".
+    same at 0, the definition of compatible: "compatible", "incompatible" or "not shown".
     The interval covers the choice of queries, not what another training of either model would give.
 
     >>> import numpy as np
@@ -114,12 +107,12 @@ def check(
     ('compatible', 'yes')
     """
     chosen = parse_score(score)
-    max_loss, min_gain = bounds_asked(max_loss, min_gain)
-    check_options(protocol, confidence, min_gain, resamples, seed)
+    max_loss = accepted_loss(max_loss)
+    check_options(protocol, confidence, resamples, seed)
     if threshold is not None and not math.isfinite(threshold):
         raise HoldfastError(f"threshold must be a number, such as 0.5; got {threshold:g}")
-    if not 0 < far < 1 or pairs < 2:
-        raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
+    if not 0 < far < 1:
+        raise HoldfastError(f"far must lie between 0 and 1; got {far:g}")
     inputs = CheckInputs(
         open_features(gallery, "gallery", "gallery"),
         open_features(queries_old, "queries_old", "query"),
@@ -141,7 +134,6 @@ def check(
         "score": chosen.name,
         "protocol": protocol,
         "confidence": confidence,
-        "min_gain": min_gain,
         "clustered": cluster_by_class,
         "queries": len(pairing),
         "gallery": len(inputs.gallery),
@@ -154,7 +146,7 @@ def check(
     }
     notes = pairing_notes(inputs, pairing, ceiling=truths is not None, leave_one_out=leave_one_out)
     (old, old_problems), (new, new_problems) = (
-        unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
+        unit_queries(part, rows) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
     )
     if bridge is None and not inputs.comparable:  # decided before anything is searched
         return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
@@ -183,7 +175,7 @@ def check(
         reason = "no labels and no relevance: similar results may still be wrong"
         return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **noted)
 
-    settings: dict[str, Any] = {"protocol": protocol, "pairs": pairs, "device": device, "progress": progress}
+    settings: dict[str, Any] = {"protocol": protocol, "device": device, "progress": progress}
     old_gallery = run_queries(inputs.gallery, truths.per_gallery[0], query_sets, chosen, **settings)
     gallery_problems.insert(0, old_gallery.problems)
     new_gallery = None
@@ -195,9 +187,9 @@ def check(
     before, after = old_gallery.outcomes[:2]
     judged_on, drawn = resampling.units(before.values), resampling.drawn
     if bridge is not None and inputs.comparable:
-        facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
-    decision, reason = verdict(facts["gain"], min_gain, judged_on, drawn)
-    needed = units_needed(before, after, facts["gain"], -max_loss, resampling, of_pairs=chosen.of_pairs)
+        facts["without_bridge"] = _without_bridge(old_gallery, resampling)
+    decision, reason = verdict(facts["gain"], judged_on, drawn)
+    needed = units_needed(before.values, after.values, facts["gain"], -max_loss, resampling)
     facts["loss"] = loss_answer(facts["gain"], max_loss, judged_on, drawn, needed)
     if _at_chance(facts) and judged_on >= FEWEST_UNITS:
         queries = "the new queries" if bridge is None else "the bridged queries"
@@ -220,14 +212,12 @@ def check(
     )
 
 
-def check_options(protocol: str, confidence: float, min_gain: float, resamples: int, seed: int = 0) -> None:
+def check_options(protocol: str, confidence: float, resamples: int, seed: int = 0) -> None:
     """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if not 0.5 <= confidence < 1:
         raise HoldfastError(f"confidence must be at least 0.5 and below 1, for example 0.95; got {confidence:g}")
-    if not -1 < min_gain < 1:
-        raise HoldfastError(f"min-gain is a fraction of 1, so that 0.01 is one point; got {min_gain:g}")
     needed = max(100, math.ceil(round(2 / (1 - confidence), 6)))  # one resample at least beyond each end
     if resamples < needed:
         raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
@@ -239,20 +229,19 @@ def _scores(
     old_gallery: GalleryOutcomes, new_gallery: GalleryOutcomes | None, score: Score, resampling: Resampling
 ) -> dict[str, Any]:
     """Scores of the tests, the gain, and what re-embedding the gallery would add."""
-    pairs, truth = old_gallery.score_pairs, old_gallery.truth
-    before, after = old_gallery.outcomes[:2]
+    truth = old_gallery.truth
+    before, after = (outcomes.values for outcomes in old_gallery.outcomes[:2])
     found: dict[str, Any] = {
         "chance": score.chance(truth.count_right()[truth.has_answer()], truth.size()),
-        "self_test": score_estimate(before, score, pairs, resampling),
-        "cross_test": score_estimate(after, score, pairs, resampling),
-        "gain": gain_estimate(before, after, score, (pairs, pairs), resampling),
+        "self_test": mean_estimate(before, resampling),
+        "cross_test": mean_estimate(after, resampling),
+        "gain": gain_estimate(before, after, resampling),
     }
     if new_gallery is not None:
-        found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
-        adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
-        found["kept"] = share_estimate(
-            after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling
-        )
+        again = new_gallery.outcomes[0].values
+        found["new_self_test"] = mean_estimate(again, resampling)
+        adds = gain_estimate(after, again, resampling)
+        found["kept"] = share_of_means(after, again, resampling)
         found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), found["kept"].value)
     return found
 
@@ -268,14 +257,10 @@ def _at_chance(facts: dict[str, Any]) -> bool:
     return bool(old.low > chance >= new.low and new.high < between and facts["gain"].high < 0)
 
 
-def _without_bridge(old_gallery: GalleryOutcomes, score: Score, resampling: Resampling) -> WithoutBridge:
+def _without_bridge(old_gallery: GalleryOutcomes, resampling: Resampling) -> WithoutBridge:
     """Scores of the plain new queries, the third set of queries."""
-    before, _, plain = old_gallery.outcomes
-    pairs = old_gallery.score_pairs
-    return WithoutBridge(
-        score_estimate(plain, score, pairs, resampling),
-        gain_estimate(before, plain, score, (pairs, pairs), resampling),
-    )
+    before, _, plain = (outcomes.values for outcomes in old_gallery.outcomes)
+    return WithoutBridge(mean_estimate(plain, resampling), gain_estimate(before, plain, resampling))
 
 
 def _share_reached(gain: Estimate, adds: Estimate) -> float:
@@ -436,18 +421,17 @@ HITS = 10
 
 def overlap_of_hits(
     gallery: FeatureSet,
-    query_sets: Sequence[Tensor],
+    query_sets: Sequence[np.ndarray],
     resampling: Resampling,
-    device: torch.device | str,
+    device: Any,
     progress: Progress,
 ) -> tuple[Overlap, VectorProblems]:
     """The share of the first ten hits that old and new queries have in common, and how often the first is the same."""
     problems = VectorProblems(gallery.name, len(gallery))
     k = min(HITS, len(gallery))
-    found, _ = search_blocks(unit_blocks(gallery, problems, device, progress), query_sets, k, gallery.name)
-    old, new = (part.indices.cpu().numpy() for part in found)
+    (old, new), _ = search_blocks(unit_blocks(gallery, problems, progress), query_sets, k, gallery.name, device)
     # A query of zeros finds nothing, in either search.
-    usable = (query_sets[0].any(1) & query_sets[1].any(1)).cpu().numpy()
-    shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1) * usable
-    first = (old[:, 0] == new[:, 0]).astype(np.float64) * usable
+    usable = query_sets[0].any(1) & query_sets[1].any(1)
+    shared = (old.indices[:, :, None] == new.indices[:, None, :]).any(2).mean(1) * usable
+    first = (old.indices[:, 0] == new.indices[:, 0]).astype(np.float64) * usable
     return Overlap(k, mean_estimate(shared, resampling), mean_estimate(first, resampling)), problems

@@ -2,28 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.checks.check import check_options
 from holdfast.checks.estimates import Estimate, Resampling, mean_estimate, share_of_means
 from holdfast.checks.inputs import AGREEMENT, GroundTruths, Relevance, ground_truths
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
+from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, usable
 from holdfast.checks.result import MixedResult, MixedVersion, VersionSearch
 from holdfast.checks.scores import OVERLAP, Score, parse_score
 from holdfast.checks.verdict import Gate, gates_verdict
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.metrics.resampling import RESAMPLES, ratio_interval, share_interval
-from holdfast.train.geometry import unit
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
+from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Source, open_features
 from holdfast.vectors.search import Progress, VectorProblems, float32, unit_queries
 
-Scale = Callable[[Tensor], Tensor]
+Scale = Callable[[np.ndarray], np.ndarray]
 """From cosines of a version to scores that can be compared between versions; increasing."""
 
 Part = tuple[Source, QueryBridge | None, Scale | None]
@@ -48,7 +47,7 @@ def check_mixed(
     cluster_by_class: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    device: torch.device | str = "cpu",
+    device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> MixedResult:
     """Compare the search in a gallery of several versions with the search in a full re-embedding.
@@ -89,21 +88,21 @@ def check_mixed(
     ('measured', [100, 100])
     """
     chosen = parse_score(score)
-    check_options("instance", confidence, 0.0, resamples, seed)
-    _check_gates(chosen, min_exposure, min_kept)
+    check_options("instance", confidence, resamples, seed)
+    _check_gates(min_exposure, min_kept)
     asked = open_features(queries, "queries", "query")
-    stored = _Stored.read(parts, open_features(gallery_new, "gallery_new", "gallery"), asked, device)
-    plain, query_problems = unit_queries(asked, np.arange(len(asked)), device)
+    stored = _Stored.read(parts, open_features(gallery_new, "gallery_new", "gallery"), asked)
+    plain, query_problems = unit_queries(asked, np.arange(len(asked)))
     searches = {"mixed": stored.versions(plain, asked), "fair": stored.reembedded(plain)}
     if any(bridge is not None or scale is not None for _, bridge, scale in parts):
         searches["raw"] = stored.as_they_are(plain)
     truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
-    answered = plain.any(1).cpu().numpy()
+    answered = usable(plain)
     decides = stored.items if truths is None else None  # what decides which hits are right, without labels
     if truths is None:
         if score != "top1":
             raise HoldfastError(f"the score {score} needs labels or relevance; without them {OVERLAP.name} is measured")
-        fair = search_mixed(searches["fair"], OVERLAP.k).rows.cpu().numpy()
+        fair = search_mixed(searches["fair"], OVERLAP.k, device=device).rows
         truths = GroundTruths([RelevanceGroundTruth.of_hits(fair, answered, len(stored.items))], [AGREEMENT])
         chosen = OVERLAP
     truth = truths.per_gallery[0]
@@ -114,7 +113,7 @@ def check_mixed(
     found: dict[str, _Outcome] = {}
     for name, items in searches.items():
         progress("searching", len(found), len(searches))
-        found[name] = _search(items, truth, chosen, answered)
+        found[name] = _search(items, truth, chosen, answered, device)
     progress("searching", len(searches), len(searches))
 
     scores = {name: mean_estimate(one.values, resampling) for name, one in found.items()}
@@ -172,11 +171,7 @@ def check_mixed(
     )
 
 
-def _check_gates(score: Score, min_exposure: float | None, min_kept: float | None) -> None:
-    if score.of_pairs:
-        raise HoldfastError(
-            f"a mixed gallery is judged by a score of queries (top1, recall@K or mAP), not {score.name}"
-        )
+def _check_gates(min_exposure: float | None, min_kept: float | None) -> None:
     for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept)):
         if value is not None and not 0 < value <= 1:
             raise HoldfastError(f"{name} is a share of 1, such as 0.8; got {value:g}")
@@ -194,15 +189,15 @@ class _Stored:
 
     parts: list[FeatureSet]
     given: Sequence[Part]
-    vectors: list[Tensor]
-    rows: list[Tensor]
+    vectors: list[np.ndarray]
+    rows: list[np.ndarray]
     version_of: np.ndarray
     items: FeatureSet
     problems: list[VectorProblems]
     notes: list[str]
 
     @classmethod
-    def read(cls, given: Sequence[Part], new: FeatureSet, queries: FeatureSet, device: torch.device | str) -> "_Stored":
+    def read(cls, given: Sequence[Part], new: FeatureSet, queries: FeatureSet) -> "_Stored":
         if not given:
             raise HoldfastError("a mixed gallery needs at least one part")
         parts = [open_features(source, f"part {i}", "gallery") for i, (source, _, _) in enumerate(given, start=1)]
@@ -228,16 +223,16 @@ class _Stored:
         items = replace(new.chosen(where), labels=_labels(parts, new, where), ids=ids)
         vectors, rows, problems, start = [], [], [], 0
         for part in parts:
-            raw = float32(part.rows.block(0, len(part)), device)
+            raw = float32(part.rows.block(0, len(part)))
             problems.append(VectorProblems(part.name, len(part)))
-            usable = problems[-1].inspect(np.arange(len(part)), raw).cpu()
-            vectors.append(unit(raw[usable.to(raw.device)]))
-            rows.append((start + usable.nonzero()[:, 0]).to(raw.device))
+            usable = problems[-1].inspect(np.arange(len(part)), raw)
+            vectors.append(unit(raw[usable]))
+            rows.append(start + np.flatnonzero(usable))
             start += len(part)
         version_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return cls(parts, given, vectors, rows, version_of, items, problems, notes)
 
-    def versions(self, queries: Tensor, asked: FeatureSet) -> list[StoredItems]:
+    def versions(self, queries: np.ndarray, asked: FeatureSet) -> list[StoredItems]:
         """What a mixed search finds: each version with its own bridge and scale."""
         found = []
         for part, (_, bridge, scale), vectors, rows in zip(self.parts, self.given, self.vectors, self.rows):
@@ -245,7 +240,7 @@ class _Stored:
             found.append(StoredItems(rows, vectors, own, scale or same_scores))
         return found
 
-    def as_they_are(self, queries: Tensor) -> list[StoredItems]:
+    def as_they_are(self, queries: np.ndarray) -> list[StoredItems]:
         """The same without bridges and scales; a version with vectors of another size is never found."""
         size = queries.shape[1]
         return [
@@ -254,14 +249,14 @@ class _Stored:
             if vectors.shape[1] == size
         ]
 
-    def reembedded(self, queries: Tensor) -> list[StoredItems]:
+    def reembedded(self, queries: np.ndarray) -> list[StoredItems]:
         """All items embedded by the newest model."""
-        raw = float32(self.items.rows.block(0, len(self.items)), queries.device)
+        raw = float32(self.items.rows.block(0, len(self.items)))
         self.problems.append(VectorProblems(self.items.name, len(self.items)))
         usable = self.problems[-1].inspect(self.items.row_numbers(0, len(self.items)), raw)
-        if not bool(usable.any()):
+        if not usable.any():
             raise HoldfastError(f"{self.items.name}: holds no usable vector; all are zero or not finite")
-        return [StoredItems(usable.nonzero()[:, 0], unit(raw[usable]), queries)]
+        return [StoredItems(np.flatnonzero(usable), unit(raw[usable]), queries)]
 
 
 def _refuse_shared(parts: Sequence[FeatureSet]) -> None:
@@ -305,18 +300,20 @@ class _Outcome:
     values: np.ndarray
 
 
-def _search(items: Sequence[StoredItems], truth: GroundTruth, score: Score, answered: np.ndarray) -> _Outcome:
+def _search(
+    items: Sequence[StoredItems], truth: GroundTruth, score: Score, answered: np.ndarray, device: Any
+) -> _Outcome:
     """answered: queries that can be compared; the others find nothing."""
     wanted = truth.count_right()
     counts = truth.has_answer() & (wanted > 0) if score.kind == "mAP" else truth.has_answer()
     if not any(len(one.rows) for one in items):
         nothing = np.full((len(answered), 1), -1)
         return _Outcome(nothing, nothing >= 0, np.where(counts, 0.0, np.nan))
-    found = search_mixed(items, max(FIRST, score.k)).rows.cpu().numpy()
+    found = search_mixed(items, max(FIRST, score.k), device=device).rows
     hits = np.where(answered[:, None], found, -1)
     right = truth.right(np.arange(len(hits)), hits)
     if score.kind == "mAP":
-        values = _average_precisions(items, truth, wanted)
+        values = _average_precisions(items, truth, wanted, device)
         values[~answered] = 0.0
     elif score.kind == "overlap":
         values = np.asarray(right[:, : score.k].sum(1) / wanted.clip(1, score.k))
@@ -325,7 +322,9 @@ def _search(items: Sequence[StoredItems], truth: GroundTruth, score: Score, answ
     return _Outcome(hits, right, np.where(counts, values, np.nan))
 
 
-def _average_precisions(items: Sequence[StoredItems], truth: GroundTruth, wanted: np.ndarray) -> np.ndarray:
+def _average_precisions(
+    items: Sequence[StoredItems], truth: GroundTruth, wanted: np.ndarray, device: Any
+) -> np.ndarray:
     """Average precision over the whole ranking; an item that is never found counts as missed."""
     total = sum(len(one.rows) for one in items)
     count = len(items[0].queries)
@@ -333,7 +332,7 @@ def _average_precisions(items: Sequence[StoredItems], truth: GroundTruth, wanted
     values = np.zeros(count)
     for start in range(0, count, block):
         part = [replace(one, queries=one.queries[start : start + block]) for one in items]
-        ranked = search_mixed(part, total).rows.cpu().numpy()
+        ranked = search_mixed(part, total, device=device).rows
         right = truth.right(np.arange(start, start + len(ranked)), ranked)
         precision = right.cumsum(1) / np.arange(1, ranked.shape[1] + 1)
         values[start : start + len(ranked)] = (precision * right).sum(1)

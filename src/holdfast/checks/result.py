@@ -96,7 +96,7 @@ class Result:
 class CheckResult(Result):
     """The result of ``check``. Scores are in [0, 1]; None if not measured.
 
-    verdict: by the definition of compatible: "compatible" if a gain above ``min_gain`` (0 by default) is shown.
+    verdict: by the definition of compatible: "compatible" if a gain is shown.
     loss: whether at most the accepted loss is lost; None if nothing could be compared. It decides ``exit_code``.
     leave_one_out: whether the queries are items of the gallery that do not find themselves.
     kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
@@ -111,7 +111,6 @@ class CheckResult(Result):
     score: str
     protocol: str
     confidence: float
-    min_gain: float
     clustered: bool
     queries: int
     gallery: int
@@ -167,7 +166,6 @@ class HistoryResult(Result):
     score: str
     protocol: str
     confidence: float
-    min_gain: float
     clustered: bool
     queries: int
     gallery: int

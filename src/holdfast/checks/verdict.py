@@ -22,17 +22,16 @@ FEWEST_UNITS = 10
 """With fewer queries (or classes, if classes are resampled) no verdict but "not shown" is given."""
 
 
-def verdict(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:
-    """The verdict on a gain and its reason: the whole interval must lie on one side of ``min_gain``.
+def verdict(gain: Estimate, units: int, what: str) -> tuple[str, str]:
+    """The verdict on a gain and its reason: the whole interval must lie on one side of 0.
 
     gain: new score minus old score, with its interval.
-    min_gain: fraction of 1; negative to accept a small loss.
     units: number of queries, or of classes, that were resampled.
     what: their name in the reason, such as "queries".
     """
     if units < FEWEST_UNITS:
         return NOT_SHOWN, _too_few(units, what)
-    return _against_bound(gain, min_gain, "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for")
+    return _against_bound(gain, 0.0, "no gain")
 
 
 def _against_bound(gain: Estimate, bound: float, wanted: str) -> tuple[str, str]:
@@ -90,21 +89,12 @@ def loss_question(max_loss: float) -> str:
     return f"At most {size} lost" if max_loss > 0 else f"A gain of more than {size}"
 
 
-def bounds_asked(max_loss: float | None, min_gain: float | None) -> tuple[float, float]:
-    """The accepted loss, and the gain at which the verdict is given.
-
-    max_loss: the accepted loss; None: ``MAX_LOSS``.
-    min_gain: asks for more than this gain instead, in the verdict too; None: the verdict asks for any gain.
-    Refused: both, and a loss that is not a fraction of 1.
-    """
-    if max_loss is not None and min_gain is not None:
-        raise HoldfastError(f"max-loss and min-gain set the same bound; give one: max-loss {-min_gain:g} is the same")
-    if min_gain is not None:
-        return 0.0 - min_gain, min_gain
+def accepted_loss(max_loss: float | None) -> float:
+    """``max_loss``, or ``MAX_LOSS`` for None. Refused if it is not a fraction of 1."""
     accepted = MAX_LOSS if max_loss is None else max_loss
     if not -1 < accepted < 1:
         raise HoldfastError(f"max-loss is a fraction of 1, so that 0.01 is one point; got {accepted:g}")
-    return accepted, 0.0
+    return accepted
 
 
 class Gate(NamedTuple):

@@ -31,9 +31,7 @@ def bridge(
     old_model: Path | None = typer.Option(None, "--old-model", help="Instead of --old: the old model, likewise."),
     images: Path | None = typer.Option(None, "--images", help="Images; an id is the path below this folder."),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
-    kind: str = typer.Option(
-        "auto", "--kind", help="auto, none, rotation, affine, lambda_orthogonal, residual_mlp or local."
-    ),
+    kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
     items: int | None = typer.Option(
         None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
@@ -110,7 +108,9 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     # A file that holds nothing but the pairs is a sample of a larger gallery: else everything would be re-embedded.
     rows = pairs.found + pairs.only_old
     size = items if items is not None else rows if rows > len(pairs) else None
-    return Bridge.fit(pairs.new, pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed)
+    return Bridge.fit(
+        new=pairs.new, old=pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed
+    )
 
 
 class _Vectors:

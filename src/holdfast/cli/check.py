@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
+from holdfast.cli.options import JSON_OPTION, QUIET_OPTION, refuse_given
 from holdfast.cli.progress import StageProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
@@ -27,9 +27,6 @@ ID_OPTION = typer.Option("id", "--id", help="If --gallery is a URL: the column o
 VECTOR_OPTION = typer.Option("", "--vector", help="If --gallery is a URL: the column of vectors.")
 LABEL_OPTION = typer.Option(None, "--label", help="If --gallery is a URL: the column of classes.")
 SAMPLE_OPTION = typer.Option(None, "--sample", help="If --gallery is a URL: take so many vectors, at random by --seed.")
-THROUGH_OPTION = typer.Option(
-    None, "--through", help="An adopted model: its projection is applied to gallery and old queries."
-)
 
 
 def check(
@@ -61,7 +58,7 @@ def check(
     leave_one_out: bool = typer.Option(
         False, "--leave-one-out", help="Queries are items of the gallery, by id, and do not find themselves."
     ),
-    score: str = typer.Option("top1", "--score", help="top1, recall@K, mAP, auc or tar@far=F."),
+    score: str = typer.Option("top1", "--score", help="top1, recall@K or mAP."),
     protocol: str = typer.Option("instance", "--protocol", help="instance, or template: one mean per class."),
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     max_loss: float | None = typer.Option(
@@ -70,13 +67,9 @@ def check(
         help="The accepted loss, as a fraction of 1; 0 asks for a gain.",
         show_default="0.01, a point",
     ),
-    min_gain: float | None = typer.Option(
-        None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
-    ),
     cluster_by_class: bool = typer.Option(False, "--cluster-by-class", help="Resample whole classes of queries."),
     far: float = typer.Option(0.01, "--far", help="The false-accept rate of the old threshold."),
     threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
-    pairs: int = typer.Option(6000, "--pairs", help="Pairs drawn for auc and tar."),
     resamples: int = typer.Option(4000, "--resamples", help="Resamples for the intervals."),
     seed: int = typer.Option(0, "--seed", help="Seed of the resamples."),
     table: str | None = TABLE_OPTION,
@@ -84,10 +77,9 @@ def check(
     vector: str = VECTOR_OPTION,
     label: str | None = LABEL_OPTION,
     sample: int | None = SAMPLE_OPTION,
-    through: Path | None = THROUGH_OPTION,
     html: Path | None = typer.Option(None, "--html", help="Write one self-contained page to this file."),
     markdown: bool = typer.Option(False, "--markdown", help="Print Markdown for a pull-request comment."),
-    device: str = DEVICE_OPTION,
+    device: str = typer.Option("cpu", "--device", help="cpu, or cuda or cuda:N, which need torch."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -111,12 +103,11 @@ def check(
         "protocol": protocol,
         "confidence": confidence,
         "max_loss": max_loss,
-        "min_gain": min_gain,
         "cluster_by_class": cluster_by_class,
         "resamples": resamples,
         "seed": seed,
     }
-    pair: dict[str, Any] = {"relevance": relevance, "far": far, "threshold": threshold, "pairs": pairs}
+    pair: dict[str, Any] = {"relevance": relevance, "far": far, "threshold": threshold}
     pair["leave_one_out"] = leave_one_out
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if html is not None:
@@ -126,27 +117,21 @@ def check(
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
         stored: Any = _gallery_source(context, gallery, table, id_, vector, label, sample, seed)
-        if through is not None and (stored is None or queries_old is None):
-            raise HoldfastError("--through needs --gallery and --queries-old")
-        old: Any = queries_old
-        if through is not None:
-            stored, old = _carried_through(through, stored, old)
-        files = (stored, old, queries_new, gallery_new)
+        files = (stored, queries_old, queries_new, gallery_new)
         quiet = quiet or json or markdown
         asked = {"min_exposure": min_exposure, "min_kept": min_kept}
         result: CheckResult | HistoryResult | MixedResult
         if mixed or part or any(value is not None for value in asked.values()):
-            others = (run, stored, old, bridge, threshold, leave_one_out or None, *model)
-            judged = max_loss is not None or min_gain is not None
-            if not mixed or any(other is not None for other in others) or protocol != "instance" or judged:
+            others = (run, stored, queries_old, bridge, threshold, leave_one_out or None, *model)
+            if not mixed or any(other is not None for other in (*others, max_loss)) or protocol != "instance":
                 raise HoldfastError(
                     "--mixed goes with --part, --queries-new, --gallery-new, --min-exposure, --min-kept"
                 )
-            refuse_given(context, ("far", "pairs"), "judges one pair of models; leave it out with --mixed")
+            refuse_given(context, ("far",), "judges one pair of models; leave it out with --mixed")
             result = _judge_mixed(part, files, {**given, **asked, "relevance": relevance}, device, quiet)
         else:
             if run is not None or model:
-                names = ("relevance", "bridge", "leave_one_out", "far", "threshold", "pairs")
+                names = ("relevance", "bridge", "leave_one_out", "far", "threshold")
                 refuse_given(context, names, "judges one pair of models; leave it out to check a history")
             pair["bridge"] = _load_bridge(bridge)
             result = _judge(run, model, files, given, pair, device, quiet)
@@ -194,7 +179,6 @@ def _judge(
     quiet: bool,
 ) -> "CheckResult | HistoryResult":
     from holdfast.checks import check, check_history
-    from holdfast.train.devices import resolve_device
 
     ways = [run is not None, bool(model), any(file is not None for file in files)]
     if sum(ways) != 1:
@@ -202,13 +186,17 @@ def _judge(
             "give a run folder, or --model twice or more, or --gallery, --queries-old and --queries-new"
         )
     with StageProgress("check", quiet=quiet) as progress:
-        settings = {**given, "device": resolve_device(device), "progress": progress}
+        settings = {**given, "device": device, "progress": progress}
         if ways[2]:
             gallery, old, new, gallery_new = files
             if gallery is None or old is None or new is None:
                 raise HoldfastError("--gallery, --queries-old and --queries-new are needed together")
             return check(gallery, old, new, gallery_new, **pair, **settings)
-        return check_history(run if run is not None else [_model_files(text) for text in model], **settings)
+        if run is None:
+            return check_history([_model_files(text) for text in model], **settings)
+        from holdfast.train.evaluation import run_models
+
+        return check_history(*run_models(run), **settings)
 
 
 def _judge_mixed(
@@ -216,7 +204,6 @@ def _judge_mixed(
 ) -> "MixedResult":
     from holdfast.bridges import Bridge
     from holdfast.checks import check_mixed
-    from holdfast.train.devices import resolve_device
 
     _, _, queries, gallery_new = files
     if queries is None or gallery_new is None or not parts:
@@ -228,9 +215,9 @@ def _judge_mixed(
             raise HoldfastError(f"--part {text!r}: write it as FILE or FILE,BRIDGE")
         bridge = Bridge.load(folder) if folder else None
         opened.append((file, bridge, None if bridge is None else bridge.scale))
-    known = {name: value for name, value in given.items() if name not in ("protocol", "max_loss", "min_gain")}
+    known = {name: value for name, value in given.items() if name not in ("protocol", "max_loss")}
     with StageProgress("check", quiet=quiet) as progress:
-        return check_mixed(opened, queries, gallery_new, **known, device=resolve_device(device), progress=progress)
+        return check_mixed(opened, queries, gallery_new, **known, device=device, progress=progress)
 
 
 def _model_files(text: str) -> tuple[str, str]:
@@ -261,34 +248,6 @@ def _gallery_source(
     if table is None:
         raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")
     return stored_sample(Address(gallery, table, id, vector, label), sample, seed)
-
-
-def _carried_through(
-    adopted: Path, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
-) -> "tuple[FeatureSet, FeatureSet]":
-    """Gallery and old queries after the projection of an adopted model."""
-    import torch
-
-    from holdfast.train.versions import read_adopted
-    from holdfast.vectors import feature_set
-    from holdfast.vectors.pairing import open_features
-    from holdfast.vectors.search import float32
-
-    model = read_adopted(adopted)
-
-    def projected(source: "Path | FeatureSet", role: str) -> "FeatureSet":
-        found = open_features(source, role, role)
-        if found.dim != model.encoder.feature_dim:
-            raise HoldfastError(
-                f"{found.name}: vectors of {found.dim} numbers, {adopted} was adopted from {model.encoder.feature_dim}"
-            )
-        rows = float32(found.rows.block(0, len(found)), "cpu")
-        bad = ~rows.isfinite().all(1)
-        carried = model.carried(torch.where(bad[:, None], 0.0, rows))
-        carried[bad] = torch.nan
-        return feature_set(found.name, carried.numpy(), found.labels, found.ids)
-
-    return projected(gallery, "gallery"), projected(queries_old, "query")
 
 
 def _print_check(record: dict[str, Any], html: Path | None) -> None:

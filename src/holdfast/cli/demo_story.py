@@ -271,6 +271,6 @@ def _bridge(out: Path, index: Path, new_index: Path, settings: DemoSettings) -> 
     file = out / "features" / f"sample-{name}.npz"
     write_features(file, replace(sample, model=features.model))
     pairs = read_pairs(index, file)
-    bridge = Bridge.fit(pairs.new, pairs.old, items=pairs.found + pairs.only_old, models=pairs.models)
+    bridge = Bridge.fit(new=pairs.new, old=pairs.old, items=pairs.found + pairs.only_old, models=pairs.models)
     bridge.save(out / "bridges" / name)
     return bridge

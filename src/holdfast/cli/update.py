@@ -44,9 +44,6 @@ def update(
     max_loss: float | None = typer.Option(
         None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
     ),
-    min_gain: float | None = typer.Option(
-        None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
-    ),
     stored: Path | None = typer.Option(
         None, "--stored", help="Present place of an adopted model's vectors.", show_default="where they were adopted"
     ),
@@ -88,7 +85,6 @@ def update(
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
-            min_gain=min_gain,
             stored=stored,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,

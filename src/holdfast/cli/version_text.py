@@ -40,7 +40,7 @@ def print_checks(version: "Version") -> None:
     from holdfast.reports.check_text import gain_with_interval, loss_sentence, needed_sentence
 
     for check in version.checks:
-        record: dict[str, Any] = {"kind": "check", "clustered": False, "min_gain": 0.0, **check}
+        record: dict[str, Any] = {"kind": "check", "clustered": False, **check}
         where = f"Queries of version {version.number} on version {check['version']}"
         if not check.get("loss"):
             say(f"{where}: {check['verdict']} ({check['reason']}).")

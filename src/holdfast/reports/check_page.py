@@ -162,9 +162,8 @@ def _lost(record: dict[str, Any]) -> str:
 
 
 def _bound(record: dict[str, Any]) -> float:
-    """The gain that a release needs; the verdict's in records of earlier versions."""
-    loss = record.get("loss")
-    return 0.0 - loss["max_loss"] if loss else record["min_gain"]
+    """The gain that a release needs."""
+    return float(0.0 - record["loss"]["max_loss"])
 
 
 def _limits(record: dict[str, Any]) -> str:
@@ -175,7 +174,6 @@ def _limits(record: dict[str, Any]) -> str:
 def _rule(record: dict[str, Any]) -> str:
     if record["kind"] == "mixed":
         return mixed_rule(record)
-    goal = f"{100 * record['min_gain']:g} points"
     loss = record.get("loss")
     accepted = (
         f"{loss['question']} is answered yes if the whole {confidence_level(record)} interval of the gain is above "
@@ -185,7 +183,7 @@ def _rule(record: dict[str, Any]) -> str:
     )
     return (
         f"{accepted}The verdict is compatible if the whole {confidence_level(record)} interval of the gain is above "
-        f"{goal}, incompatible if it is below, otherwise not shown. The gain compares the same queries on the same "
+        "0 points, incompatible if it is below, otherwise not shown. The gain compares the same queries on the same "
         "gallery; only the model that embeds the query differs."
     )
 

@@ -42,7 +42,7 @@ def lead_sentences(record: dict[str, Any]) -> list[str]:
     strict = verdict_sentence(record)
     if _explains_itself(record["reason"]) and record["kind"] == "check":  # the headline has the same reason
         strict = ""
-    elif record["min_gain"] == 0:
+    else:
         strict = strict.replace(":", " by the strict definition:", 1)
     found = (kept_sentence(record), needed_sentence(record), parts_sentence(record), strict)
     return [sentence for sentence in found if sentence]
@@ -125,7 +125,7 @@ def verdict_sentence(record: dict[str, Any]) -> str:
         return f"{verdict}: {record['reason']}."
     if _explains_itself(record["reason"]):
         return f"{verdict}: {record['reason']}."
-    goal, worse = _goal(record["min_gain"], agreement=bool(record.get("agreement")))
+    goal, worse = _goal(agreement=bool(record.get("agreement")))
     queries = "the new model's bridged queries" if record.get("bridged") else "the new model's queries"
     told = "the new model's bridged ones" if record.get("bridged") else "the new model's"
     return {
@@ -230,7 +230,7 @@ def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
     return known[:most]
 
 
-def _goal(min_gain: float, *, agreement: bool) -> tuple[str, str]:
+def _goal(*, agreement: bool) -> tuple[str, str]:
     """The goal that the new queries must reach, and the words for missing it.
 
     agreement: whether the score is agreement with a full re-embedding.
@@ -238,12 +238,7 @@ def _goal(min_gain: float, *, agreement: bool) -> tuple[str, str]:
     do, than = (
         ("agree", "with a full re-embedding than the old model's") if agreement else ("do", "than the old model's")
     )
-    if min_gain == 0:
-        return f"{do} better {than}", f"{do} worse {than}"
-    size = f"{abs(100 * min_gain):g} point{'' if abs(100 * min_gain) == 1 else 's'}"
-    if min_gain > 0:
-        return f"{do} better {than} by more than {size}", f"do not gain the required {size}"
-    return f"{do} at most {size} worse {than}", f"{do} more than {size} worse {than}"
+    return f"{do} better {than}", f"{do} worse {than}"
 
 
 def _changed(record: dict[str, Any]) -> str:

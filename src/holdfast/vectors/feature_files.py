@@ -201,7 +201,7 @@ def _copied_parquet(path: Path) -> FeatureSet:
         lengths = {len(values) // max(1, len(lists))} if _fixed(lists) else set(lists.value_lengths().to_pylist())
         if lengths != {dim} or values.dtype.kind not in "fiu":
             raise HoldfastError(f"{path}: 'features' must hold lists of numbers, all of one length, {dim} as the first")
-        copy.write(float32(np.array(values).reshape(len(lists), dim), "cpu").numpy().tobytes())
+        copy.write(float32(np.array(values).reshape(len(lists), dim)).tobytes())
         if copy.tell() > most:
             raise HoldfastError(f"{path}: its features are more than {_MOST_RATIO} times its size; write them as npz")
     copy.flush()

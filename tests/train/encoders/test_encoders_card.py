@@ -58,13 +58,6 @@ def test_the_answer_that_decides_and_the_share_kept_come_first():
     assert "| **yes** | 50.0 |" in card({**description, "info": {"evidence": [one_query]}}, "cd")
 
 
-def test_the_gain_that_the_strict_verdict_asks_for():
-    description = {"backbone": {"name": "small"}, "dim": 9, "feature_dim": 9, "preprocess": None}
-    for entry, least in ((EVIDENCE, "0"), ({**EVIDENCE, "min_gain": 0.02}, "2")):
-        text = card({**description, "info": {"evidence": [entry]}}, "cd")
-        assert f"the strict verdict asks for one above {least}." in text
-
-
 def test_items_of_older_versions():
     measured = {
         "name": "2", "weights_sha256": "cd" * 32, "version": 2, "kind": "rotation", "pairs": 1000, "held_out": 300,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from holdfast.core.checksums import sha256_of, verify_checksums
 from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.core.errors import HoldfastError, first_line
-from holdfast.core.storage import check_replaceable, read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.core.storage import check_replaceable, replacing_folder, write_json
 from holdfast.core.untrusted_files import read_json, whole_number
 from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
@@ -25,6 +25,7 @@ from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
 from holdfast.train.randomness import GENERATOR_LOCK
+from holdfast.train.tensor_files import read_torch, write_torch
 
 Readout = Literal["simplex", "backbone"]
 
@@ -287,7 +288,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
             raise HoldfastError(f"cannot save {name}: {type(value).__name__} in a state dict is not a tensor")
     # torch.compile adds a prefix to names; a compiled model is saved like any other.
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
-    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    write_torch(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
     weights = sha256_of(folder / WEIGHTS_FILE)
     write_card(folder, description, weights)
@@ -321,7 +322,7 @@ def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         _known_readout(description.get("readout", "simplex"))
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
-    tensors, _ = read_tensors(folder / WEIGHTS_FILE)
+    tensors, _ = read_torch(folder / WEIGHTS_FILE)
     if sha256_of(folder / WEIGHTS_FILE) != description["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS_FILE}: not the weights {CONFIG_FILE} was written for (sha256 differs)")
     verify_checksums(folder, only=(CONFIG_FILE,))

@@ -112,8 +112,7 @@ def _evidence(info: Mapping[str, Any]) -> list[str]:
     ]
     how = f"{first['score']}, {first['protocol']} protocol, {100 * first['confidence']:g} % intervals, held-out images."
     against = f"Checked against `{first['weights_sha256'][:16]}` ({first['name']})."
-    least = f"{100 * (first.get('min_gain') or 0):g}"
-    gain = f"The gain is that of new queries over the old model's own; the strict verdict asks for one above {least}."
+    gain = "The gain is that of new queries over the old model's own; the strict verdict asks for one above 0."
     known = " Known classes decide: an old index holds no items of new classes." if len(evidence) > 1 else ""
     return [f"{against}{known}", "", *_table(header, rows), "", f"{how} {gain}"]
 

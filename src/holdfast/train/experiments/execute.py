@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from holdfast.checks.history import keep_extras
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import FolderRefusedError, RunFolder
@@ -28,6 +27,7 @@ from holdfast.train.engine.executors import refuse_without_gpu
 from holdfast.train.engine.options import emulates_bf16
 from holdfast.train.engine.ranks import Ranks
 from holdfast.train.evaluation import evaluate_run, mixed_gallery
+from holdfast.train.evaluation.finished_run import keep_extras
 from holdfast.train.evaluation.matrix import matrix_html
 from holdfast.train.events import (
     EvaluationBegan,

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.maps import ridge_weights
-from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, score_estimate
+from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate
 from holdfast.checks.query_outcomes import QueryOutcomes
-from holdfast.checks.scores import parse_score
 from holdfast.checks.verdict import verdict
 from holdfast.train.geometry import DSimplex, unit
 from holdfast.train.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
@@ -37,7 +36,6 @@ _FIRST_SCALE = 10.0  # with scale 1, unit vectors and unit vertices give logits 
 
 LAMBDAS = (0.1, 0.5, 0.9)
 """Weights of the cross-entropy in the HOC loss that are tried for the heads."""
-_TOP1 = parse_score("top1")
 _QUERIES_AT_ONCE = 1024
 
 START_RIDGE = 1e-2
@@ -109,8 +107,8 @@ class Trial:
         """The split's queries on its gallery; both are N x d, of all items. what: the search, for progress."""
         part = self.split
         right = self._first_hits_right(queries, gallery, (part.queries, part.gallery), what)
-        none = np.zeros(0)
-        return QueryOutcomes(np.zeros((len(right), 0), np.int64), right[:, None], right.astype(np.float64), none, none)
+        hits = np.zeros((len(right), 0), np.int64)
+        return QueryOutcomes(hits, right[:, None], right.astype(np.float64), np.zeros(0))
 
     @cached_property
     def as_stored(self) -> QueryOutcomes:
@@ -140,10 +138,10 @@ class Trial:
         return Resampling(self.confidence, self.resamples, self.seed, clusters)
 
     def score(self, outcomes: QueryOutcomes) -> Estimate:
-        return score_estimate(outcomes, _TOP1, None, self.resampling())
+        return mean_estimate(outcomes.values, self.resampling())
 
     def gain(self, before: QueryOutcomes, after: QueryOutcomes) -> Estimate:
-        return gain_estimate(before, after, _TOP1, (None, None), self.resampling())
+        return gain_estimate(before.values, after.values, self.resampling())
 
     def chosen_by(self, queries: Tensor, gallery: Tensor) -> float:
         """Top-1 on the rows that settings are chosen by, 0 without any; both arguments are N x d, of all items."""
@@ -160,7 +158,7 @@ class Trial:
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
         how = self.resampling()
-        decision, reason = verdict(gain, self.min_gain, how.units(before.values), how.drawn)
+        decision, reason = verdict(gain, how.units(before.values), how.drawn)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
         return Later(self.score(after), gain, decision, reason, as_is)
 
@@ -306,7 +304,7 @@ def fit_bridge(
     """
     taken = np.sort(np.random.default_rng(seed).permutation(len(new))[:most])
     rows, known = torch.from_numpy(taken), None if labels is None else labels[taken]
-    return Bridge.fit(new[rows], old[rows], labels=known, items=items, seed=seed)
+    return Bridge.fit(new=new[rows], old=old[rows], labels=known, items=items, seed=seed)
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:

@@ -27,7 +27,7 @@ from holdfast.vectors import FeatureSet, feature_set
 FEWEST_IMAGES = 20
 MOST_IMAGES = 1000
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
-            "self_test", "cross_test", "new_self_test", "min_gain", "loss", "kept")  # fmt: skip
+            "self_test", "cross_test", "new_self_test", "loss", "kept")  # fmt: skip
 """Keys of a check that the model's ``info`` repeats."""
 
 
@@ -38,13 +38,13 @@ def check_versions(
     pixels: np.ndarray,
     labels: Sequence[str],
     *,
-    bounds: dict[str, float],
+    max_loss: float | None,
     device: torch.device,
 ) -> dict[str, Any]:
     """Whether the new model's queries may search the vectors of the old one, as JSON.
 
     samples, pixels, labels: N held-out samples, what was read of them, and their names in the report.
-    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+    max_loss: the loss that the check accepts; None for the default.
 
     Every sample is a query and an item of the gallery, and never finds itself. If some classes are known to the old
     model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
@@ -85,7 +85,7 @@ def check_versions(
             part(after, gallery, "the gallery embedded by the new model"),
             leave_one_out=True,
             device=device,
-            **bounds,  # type: ignore[arg-type]
+            max_loss=max_loss,
         ).as_json()
 
     found = {"all classes": checked(everything, everything)}
@@ -208,4 +208,4 @@ def _fit(
     ours, theirs = new[0][kept], old[0][kept]
     labels: Sequence[str] = [images.class_names[label] for label in images.labels[kept]]
     plain = change_basis(torch.from_numpy(ours), new[1], old[1]) if same_space else None
-    return Bridge.fit(ours, theirs, labels=labels, same_space=same_space, unbridged=plain)
+    return Bridge.fit(new=ours, old=theirs, labels=labels, same_space=same_space, unbridged=plain)
