@@ -1,11 +1,12 @@
-"""Embed the texts of a collection with a model on disk, without torch: ``.npz`` files of unit float32 vectors with their ids.
+"""Embed the texts of a collection with a model on disk, without torch: unit float32 vectors with ids, as ``.npz``.
 
     python papers/upgrades/embed.py SET/scifact minilm --onnx model.onnx --tokenizer tokenizer.json
-    python papers/upgrades/embed.py SET/scifact wordllama --table l2_supercat_256.safetensors --tokenizer l2_supercat_tokenizer_config.json
+    python papers/upgrades/embed.py SET/scifact wordllama --table l2_supercat_256.safetensors --tokenizer t.json
 
-For each of ``documents``, ``queries``, ``log`` and ``titles`` that the folder has as ``.jsonl``, ``MODEL-docs.npz``, ``MODEL-queries.npz``, ``MODEL-log.npz`` and
-``MODEL-titles.npz`` are written, with the arrays ``features`` and ``ids``. A file that is there already is kept. Texts are cut at ``--tokens`` (128).
-``--onnx`` is a network that puts out one vector per token, which are averaged over the text, or one vector per text; ``--table`` is a table of word
+For each of ``documents``, ``queries``, ``log`` and ``titles`` that the folder has as ``.jsonl``, ``MODEL-docs.npz``,
+``MODEL-queries.npz``, ``MODEL-log.npz`` and ``MODEL-titles.npz`` are written, with the arrays ``features`` and
+``ids``. A file that is there already is kept. Texts are cut at ``--tokens`` (128). ``--onnx`` is a network that puts
+out one vector per token, which are averaged over the text, or one vector per text; ``--table`` is a table of word
 vectors, averaged. Needs numpy, tokenizers, onnxruntime and (for tables) safetensors.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +56,9 @@ def table_model(path: Path) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return lambda ids, mask: average(table[np.clip(ids, 0, len(table) - 1)], mask)
 
 
-def embed_texts(texts: list[str], tokenizer: object, padding: int, embed: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+def embed_texts(
+    texts: list[str], tokenizer: object, padding: int, embed: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Unit float32 vectors, one row per text; texts of similar length are embedded together."""
     encodings = tokenizer.encode_batch(texts)  # type: ignore[attr-defined]
     order = np.argsort([len(encoding.ids) for encoding in encodings], kind="stable")
@@ -75,7 +79,6 @@ def embed_texts(texts: list[str], tokenizer: object, padding: int, embed: Callab
         rows[places] = vectors
     assert rows is not None, "no texts"
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-
 
 
 def main() -> None:
@@ -99,7 +102,9 @@ def main() -> None:
     embed = onnx_model(options.onnx, options.threads) if options.onnx else table_model(options.table)
     if options.table:
         plain = tokenizer
-        tokenizer = type("Plain", (), {"encode_batch": lambda self, texts: plain.encode_batch(texts, add_special_tokens=False)})()
+        tokenizer = type(
+            "Plain", (), {"encode_batch": lambda self, texts: plain.encode_batch(texts, add_special_tokens=False)}
+        )()
     for part in options.parts:
         source_file, target = options.folder / f"{part}.jsonl", options.folder / f"{options.model}-{PARTS[part]}.npz"
         if not source_file.exists() or target.exists():
@@ -108,7 +113,8 @@ def main() -> None:
         lines = [json.loads(line) for line in source_file.read_text(encoding="utf-8").splitlines()]
         features = embed_texts([line["text"] for line in lines], tokenizer, options.padding, embed)
         np.savez(target, features=features, ids=np.array([line["id"] for line in lines]))
-        print(f"{target}: {features.shape[0]:,} x {features.shape[1]}, {time.perf_counter() - begin:.0f} s", flush=True)
+        rows, numbers = features.shape
+        sys.stderr.write(f"{target}: {rows:,} x {numbers}, {time.perf_counter() - begin:.0f} s\n")
 
 
 if __name__ == "__main__":

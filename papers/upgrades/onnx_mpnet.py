@@ -2,8 +2,10 @@
 
     python papers/upgrades/onnx_mpnet.py all-mpnet-base-v2 mpnet-int8.onnx
 
-Weights have a scale per output channel. The second layer of each feed-forward block stays float32: a few of its inputs are far larger than the rest, and with one
-scale for all of them the text's vector has a cosine of 0.85 to the float32 model's; without it 0.99. Needs torch, transformers, onnx and onnxruntime, in an environment of its own; nothing else of this study does.
+Weights have a scale per output channel. The second layer of each feed-forward block stays float32: a few of its
+inputs are far larger than the rest, and with one scale for all of them the text's vector has a cosine of 0.85 to the
+float32 model's; without it 0.99. Needs torch, transformers, onnx and onnxruntime, in an environment of its own;
+nothing else of this study does.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ def main() -> None:
             opset_version=17,
             dynamo=False,
         )
-        exact = [node.name for node in onnx.load(whole).graph.node if node.op_type == "MatMul" and node.name.endswith("/output/dense/MatMul")]
+        exact = [
+            node.name
+            for node in onnx.load(whole).graph.node
+            if node.op_type == "MatMul" and node.name.endswith("/output/dense/MatMul")
+        ]
         quantize_dynamic(whole, options.out, weight_type=QuantType.QInt8, per_channel=True, nodes_to_exclude=exact)
 
 

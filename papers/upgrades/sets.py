@@ -1,15 +1,17 @@
 """Public test collections as plain files: documents, queries, a log of queries, titles, and human judgements.
 
-    python papers/upgrades/sets.py scifact OUT/scifact --corpus scifact.zip --queries queries.jsonl --test test.tsv --train train.tsv
+    python papers/upgrades/sets.py scifact OUT --corpus scifact.zip --queries queries.jsonl --test t.tsv --train u.tsv
     python papers/upgrades/sets.py cacm OUT/cacm --documents cacm.all --queries query.text --judgements qrels.text
-    python papers/upgrades/sets.py cranfield OUT/cranfield --documents cran.all.1400 --queries cran.qry --judgements cranqrel
+    python papers/upgrades/sets.py cranfield OUT --documents cran.all.1400 --queries cran.qry --judgements cranqrel
 
-Each folder gets ``documents.jsonl``, ``queries.jsonl`` and ``titles.jsonl`` (lines with ``id`` and ``text``; a title's id is its document's) and ``qrels.json``
-(``{query: {document: grade}}``; grades above 0). SciFact also gets ``log.jsonl`` and ``log-qrels.json``: its training queries, which stand in for a log of
-past queries. ``--corpus`` may be BEIR's ``corpus.jsonl`` or a zip archive with SciFact's ``corpus_train.csv``.
+Each folder gets ``documents.jsonl``, ``queries.jsonl`` and ``titles.jsonl`` (lines with ``id`` and ``text``; a
+title's id is its document's) and ``qrels.json`` (``{query: {document: grade}}``; grades above 0). SciFact also gets
+``log.jsonl`` and ``log-qrels.json``: its training queries, which stand in for a log of past queries. ``--corpus`` may
+be BEIR's ``corpus.jsonl`` or a zip archive with SciFact's ``corpus_train.csv``.
 
-Documents without a text are left out, and so are judgements of them. Cranfield's grades are turned round (1, "a complete answer", becomes 4) and -1 is "of no
-interest"; its queries are numbered by their place in the file, which is what its judgements refer to. CACM's empty last query is left out.
+Documents without a text are left out, and so are judgements of them. Cranfield's grades are turned round (1, "a
+complete answer", becomes 4) and -1 is "of no interest"; its queries are numbered by their place in the file, which is
+what its judgements refer to. CACM's empty last query is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import csv
 import io
 import json
 import re
+import sys
 import zipfile
 from pathlib import Path
 
@@ -41,7 +44,7 @@ def smart_records(text: str) -> list[dict[str, str]]:
 
 
 def scifact_documents(path: Path) -> list[tuple[str, str, str]]:
-    """Id, title and abstract of each document, from BEIR's ``corpus.jsonl`` or a zip archive with ``corpus_train.csv``."""
+    """Id, title and abstract of each document, from ``corpus.jsonl`` or a zip archive with ``corpus_train.csv``."""
     if path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [(line["_id"], line["title"], line["text"]) for line in lines]
@@ -49,7 +52,10 @@ def scifact_documents(path: Path) -> list[tuple[str, str, str]]:
     with zipfile.ZipFile(path) as archive, archive.open("corpus_train.csv") as raw:
         rows = list(csv.DictReader(io.TextIOWrapper(raw, "utf-8")))
     abstracts = [[ast.literal_eval(part) for part in literal.findall(row["abstract"])] for row in rows]
-    return [(row["doc_id"], row["title"], " ".join(" ".join(parts).split())) for row, parts in zip(rows, abstracts, strict=True)]
+    return [
+        (row["doc_id"], row["title"], " ".join(" ".join(parts).split()))
+        for row, parts in zip(rows, abstracts, strict=True)
+    ]
 
 
 def beir_judgements(path: Path) -> dict[str, dict[str, int]]:
@@ -63,7 +69,10 @@ def beir_judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def write_lines(path: Path, rows: list[tuple[str, str]]) -> None:
-    path.write_text("".join(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n" for name, text in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n" for name, text in rows),
+        encoding="utf-8",
+    )
 
 
 def write_set(
@@ -79,13 +88,20 @@ def write_set(
     names = {name for name, _, _ in documents}
     write_lines(folder / "documents.jsonl", [(name, f"{title} {body}".strip()) for name, title, body in documents])
     write_lines(folder / "titles.jsonl", [(name, title) for name, title, _ in documents if title])
-    for stem, kind, asked, grades in (("queries", "qrels", queries, judgements), *((("log", "log-qrels", *log),) if log else ())):
-        kept = {query: {document: grade for document, grade in row.items() if document in names and grade > 0} for query, row in grades.items()}
+    for stem, kind, asked, grades in (
+        ("queries", "qrels", queries, judgements),
+        *((("log", "log-qrels", *log),) if log else ()),
+    ):
+        kept = {
+            query: {document: grade for document, grade in row.items() if document in names and grade > 0}
+            for query, row in grades.items()
+        }
         kept = {query: row for query, row in kept.items() if row}
         write_lines(folder / f"{stem}.jsonl", asked)
         (folder / f"{kind}.json").write_text(json.dumps(kept, indent=0), encoding="utf-8")
         judged = sum(len(row) for row in kept.values())
-        print(f"{folder.name}: {len(documents):,} documents, {len(asked):,} in {stem}.jsonl, {len(kept):,} of them judged, {judged:,} judgements")
+        count = f"{len(asked):,} in {stem}.jsonl, {len(kept):,} of them judged, {judged:,} judgements"
+        sys.stderr.write(f"{folder.name}: {len(documents):,} documents, {count}\n")
 
 
 def write_scifact(folder: Path, corpus: Path, queries: Path, test: Path, train: Path) -> None:
@@ -116,7 +132,12 @@ def write_smart(folder: Path, documents: Path, queries: Path, judgements: Path, 
     if cranfield:
         rows = [row for row in rows if row[2]]
     names = [str(place + 1) if cranfield else str(int(record["id"])) for place, record in enumerate(asked)]
-    write_set(folder, rows, [(name, record["W"]) for name, record in zip(names, asked, strict=True) if record.get("W")], grades)
+    write_set(
+        folder,
+        rows,
+        [(name, record["W"]) for name, record in zip(names, asked, strict=True) if record.get("W")],
+        grades,
+    )
 
 
 def main() -> None:
@@ -129,7 +150,9 @@ def main() -> None:
     if options.set == "scifact":
         write_scifact(options.out, options.corpus, options.queries, options.test, options.train)
     else:
-        write_smart(options.out, options.documents, options.queries, options.judgements, cranfield=options.set == "cranfield")
+        write_smart(
+            options.out, options.documents, options.queries, options.judgements, cranfield=options.set == "cranfield"
+        )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from .bridges import Bridge as Bridge
 from .checks import check as check
 from .checks import check_history as check_history
 from .checks import check_mixed as check_mixed
+from .checks import compare as compare
 from .core.errors import HoldfastError as HoldfastError
 from .embedders.embed import embed as embed
 from .embedders.shards import embed_shards as embed_shards

@@ -11,6 +11,7 @@ from holdfast.cli import (
     adopt,
     bridge,
     check,
+    compare,
     demo,
     doctor,
     embed,
@@ -31,7 +32,7 @@ from holdfast.cli import (
 
 SECTIONS = {
     "Start here": ("demo", "doctor"),
-    "Your index": ("bridge", "check", "gallery", "embed", "serve"),
+    "Your index": ("compare", "bridge", "check", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "adopt", "export", "slots"),
     "Experiments": ("run", "sweep", "pretrain", "evaluate", "report", "ls"),
 }
@@ -70,6 +71,7 @@ app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
+app.command("compare")(compare.compare)
 app.command("metrics", hidden=True)(old_spellings.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
