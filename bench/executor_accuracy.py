@@ -23,9 +23,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.train.devices import resolve_device
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.plan import PlannedRun
 from holdfast.train.experiments.schema import check_recipe
-from holdfast.train.experiments.sweep import SweepOptions, run_all
+from papers.sweeps.plan import PlannedRun
+from papers.sweeps.sweep import SweepOptions, run_all
 
 
 def main() -> None:

@@ -25,13 +25,13 @@ from holdfast.train.devices import resolve_device
 from holdfast.train.events import Event, TaskEnded
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.plan import PlannedRun
 from holdfast.train.experiments.schema import check_recipe
-from holdfast.train.experiments.sweep import SweepOptions, run_all
 from holdfast.train.geometry import unit
 from holdfast.train.losses import compatibility_contrast
 from holdfast.train.methods import Batch, Method, Progress
 from holdfast.train.methods.interface import OldFeatures, TaskView
+from papers.sweeps.plan import PlannedRun
+from papers.sweeps.sweep import SweepOptions, run_all
 
 
 class PairLoss(Method):

@@ -29,9 +29,9 @@ from holdfast.train.engine.executors import make_executor
 from holdfast.train.engine.fit import prepare_step, task_survey
 from holdfast.train.engine.step import TrainingStep
 from holdfast.train.experiments.assemble import Experiment
-from holdfast.train.experiments.gpu_memory import bytes_per_run
 from holdfast.train.methods import METHODS
 from holdfast.train.scenarios import cl2r
+from papers.sweeps.gpu_memory import bytes_per_run
 
 WARM_UP = 10
 

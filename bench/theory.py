@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.core.environment import describe
 from holdfast.core.storage import write_json
-from holdfast.theory import study_caps
+from papers.stationary.theorems import study_caps
 from papers.stationary.theory_figures import DIMS
 
 

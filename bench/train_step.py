@@ -29,9 +29,9 @@ from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, KeptFeatures, buffer_features
 from holdfast.train.engine.executors import make_executor
 from holdfast.train.engine.fit import prepare_step, task_survey
-from holdfast.train.engine.kernels import convolution_rows
 from holdfast.train.methods import METHODS
 from holdfast.train.scenarios import cl2r
+from papers.kernels import convolution_rows
 
 
 def main() -> None:

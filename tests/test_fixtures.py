@@ -157,15 +157,6 @@ def test_a_finished_run_is_left_alone():
               tomllib.loads(before["run-finished/recipe.toml"].decode()))  # fmt: skip
 
 
-def test_a_sweep_reads_a_finished_run():
-    shutil.copytree("run-finished", "sweep/run-simplex_hoc_views-t3-s5")
-    before = contents("sweep")
-    (found,) = call_json("sweep", "recipes/run.toml", "--out", "sweep", *HERE)
-    assert found["name"] == "run-simplex_hoc_views-t3-s5"
-    same_metrics(found, read_json("run-finished/metrics.json"), 0)
-    assert {name: content for name, content in contents("sweep").items() if name in before} == before
-
-
 @pytest.mark.parametrize("run", ["run-finished", "run-maps"])
 def test_a_run_is_evaluated_again(run):
     recorded = read_json(f"{run}/metrics.json")
@@ -173,13 +164,6 @@ def test_a_run_is_evaluated_again(run):
     same_metrics(found, recorded, CLOSE)
     for protocol in found["protocols"].values():
         assert set(protocol["extras"]) == {"top5", "mAP"}
-    assert Path(run, "report.html").exists()
-
-
-def test_a_report_of_recorded_runs():
-    call("report", "run-finished", "run-maps", "--out", "report.html", "--title", "Both runs")
-    text = Path("report.html").read_text(encoding="utf-8")
-    assert all(words in text for words in ("Both runs", "simplex_hoc_views", "fan"))
 
 
 def test_a_killed_run_resumes():

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import not_a_run_error
-from holdfast.reports import read_run
+from papers.run_pages import read_run
 
 FOLDERS = [
     (["config.json", "recipe.toml"], "to compare two models, embed items with both"),

@@ -13,11 +13,11 @@ from PIL import Image
 
 from holdfast.core.environment import BETWEEN_SESSIONS
 from holdfast.metrics import compatibility_summary
-from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.schema import check_recipe
 from papers.stationary import PAGES, Results
 from papers.stationary.formatting import markdown
 from papers.stationary.plots import fingerprint
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING
 from papers.stationary.study_runs import same_run
 
@@ -59,7 +59,7 @@ def test_a_run(path):
     words = shlex.split(record["command"])
     assert words[:2] == ["holdfast", "run"]
     settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
-    assert same_run(check_recipe(read_recipe(words[2], settings)), recipe)
+    assert same_run(check_recipe(read_study_recipe(words[2], settings)), recipe)
     assert record["environment"]["commit"]
     assert record["environment"]["gpu"] or path.parent.name == "small"  # meant for two cores
     assert (recipe.method, recipe.seed) == (record["method"], record["seed"])

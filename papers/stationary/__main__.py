@@ -9,6 +9,17 @@ from papers.stationary.oracle import oracle
 from papers.stationary.reproduce import LISTED, reproduce
 from papers.stationary.theory import theory
 
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def with_recipe_of_the_study(context: typer.Context, recipe: str = typer.Argument(..., metavar="RECIPE")) -> None:
+    """As holdfast's verb of this name, with the recipes, readers and kernels of the study."""
+    from holdfast.cli import app as holdfast
+    from papers.stationary.recipe_files import study_recipe
+
+    holdfast([str(context.command.name), study_recipe(recipe), *context.args], prog_name="holdfast")
+
+
 app = typer.Typer(
     name="papers.stationary",
     help="The study of 'A Stationary (and Therefore Compatible) Representation is All You Need'.",
@@ -20,6 +31,8 @@ app = typer.Typer(
 )
 app.command("reproduce", epilog=LISTED)(reproduce)
 app.command("oracle")(oracle)
+for verb in ("run", "pretrain"):
+    app.command(verb, context_settings=PASS_ON, add_help_option=False)(with_recipe_of_the_study)
 app.add_typer(theory, name="theory")
 
 

@@ -20,15 +20,15 @@ from holdfast.core.storage import read_json, write_json
 from holdfast.train.engine import Cancellation
 from holdfast.train.events import Event, RunEnded, Watch
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.plan import PlannedRun
 from holdfast.train.experiments.record import write_divergence, write_record
 from holdfast.train.experiments.schema import Recipe
-from holdfast.train.experiments.sweep import SweepOptions, run_all
 from papers.stationary.bridge_scores import bridge_scores
 from papers.stationary.readings import readings
 from papers.stationary.stationarity_measure import theory_numbers
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.toy_measure import toy_numbers
+from papers.sweeps.plan import PlannedRun
+from papers.sweeps.sweep import SweepOptions, run_all
 
 Measure = Callable[[RunFolder, Recipe, SharedData, torch.device], dict[str, Any]]
 MEASURES: dict[str, Measure] = {

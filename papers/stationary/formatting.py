@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.environment import short_commit
 from holdfast.core.wording import are, counted
-from holdfast.reports import METHOD_NAMES
+from papers.run_pages import METHOD_NAMES
 from papers.stationary.result_page import Figure, Row, Table
 from papers.stationary.results import SCORES
 

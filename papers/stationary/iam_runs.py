@@ -4,9 +4,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from holdfast.train.experiments.load import read_recipe
 from papers.stationary.cifar_runs import OURS, REST
 from papers.stationary.formatting import method_name
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import Row
 from papers.stationary.results import Results
 from papers.stationary.study_runs import StudyRun
@@ -64,7 +64,7 @@ def with_ours(methods: tuple[str, ...]) -> list[str]:
 
 def pretrained_models(study: str) -> list[str]:
     """The pre-trained models that a study's recipe names, in the order of their use."""
-    scenario = read_recipe(RECIPES[study])["scenario"]
+    scenario = read_study_recipe(RECIPES[study])["scenario"]
     return [scenario["model"], *scenario.get("replace_with", [])]
 
 
@@ -103,7 +103,7 @@ def pretraining_notes(results: Results, runs: Sequence[StudyRun]) -> Iterator[st
     models = max(map(pretrained_models, dict.fromkeys(run.study for run in runs)), key=len)
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
-    in_recipe = read_recipe(f"pretrain/{source}")["train"]["epochs"]
+    in_recipe = read_study_recipe(f"pretrain/{source}")["train"]["epochs"]
     recorded = {name.rpartition("-")[0]: model for run in runs for name, model in results.models(run).items()}
     epochs = [recorded.get(model.rpartition("-")[0], {}).get("epochs", in_recipe) for model in models]
     shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))

@@ -17,12 +17,12 @@ from holdfast.cli.options import (
     DEVICE_OPTION,
     JSON_OPTION,
     MODELS_OPTION,
-    PROCESSES_OPTION,
     QUIET_OPTION,
     int_list,
 )
 from holdfast.cli.show import print_json
 from holdfast.core.wording import are, counted
+from papers.sweeps.command import PROCESSES_OPTION
 
 if TYPE_CHECKING:
     import torch
@@ -209,13 +209,13 @@ def run_missing(
     processes: int, limit_minutes: float | None, quiet: bool,
 ) -> bool:  # fmt: skip
     """Execute the missing runs within the time limit. Returns whether one of them failed."""
-    from holdfast.cli.gpu_capacity import PeakMemory, sweep_capacity
     from holdfast.cli.sweep_progress import failure_lines, sweep_display
     from holdfast.core.errors import HoldfastError
     from holdfast.train.devices import resolve_device
-    from holdfast.train.experiments.plan import remaining_steps
     from holdfast.train.experiments.run_threads import INTERRUPTED
     from papers.stationary.execute import execute_runs, planned_run
+    from papers.sweeps.gpu_capacity import PeakMemory, sweep_capacity
+    from papers.sweeps.plan import remaining_steps
 
     where: torch.device = resolve_device(device)
     _refuse_without_data(missing, shared.root)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.train.experiments.load import read_recipe
 from papers.stationary.cifar_runs import PAPER_METHODS
 from papers.stationary.formatting import settings_table
 from papers.stationary.iam_runs import classes_of
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results
 from papers.stationary.study_runs import StudyRun
@@ -100,7 +100,7 @@ TASKS = {"CIFAR100R/10": [7, 31], "CelebA": [16]}
 
 def in_recipes(column: str) -> dict[str, Any]:
     """The settings of Table 5 that the two recipes of a column contain, with their values."""
-    tune, pre = (read_recipe(name) for name in RECIPES[column])
+    tune, pre = (read_study_recipe(name) for name in RECIPES[column])
     scenario, train = tune["scenario"], tune["data"]["train"]
     assert scenario["tasks"] in TASKS[column]
     said = {

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.train.experiments.load import read_recipe, run_command
 from holdfast.train.experiments.models import named_models
-from holdfast.train.experiments.plan import scenario_outline, steps_per_task
 from holdfast.train.experiments.schema import Recipe, check_recipe
+from papers.stationary.recipe_files import read_study_recipe, study_command
+from papers.sweeps.plan import scenario_outline, steps_per_task
 
 ORDERS = {"natural": None, "icarl": 1993}
 """Class order -> ``scenario.order_seed``. None: classes arrive in the order of their numbers."""
@@ -26,7 +26,7 @@ class StudyRun:
     """One run. Its name, and so the name of its result file, is different for every run of a study.
 
     study: folder of the result file (paper, tuned, ablation, questions, validation, ...).
-    source: name of a built-in recipe.
+    source: name of a recipe of the study, or of a built-in one.
     method: name of the method.
     tasks: number of tasks.
     order: class order, a key of ``ORDERS``.
@@ -71,7 +71,7 @@ class StudyRun:
     @property
     def command(self) -> str:
         """The command that repeats the run, without ``--data``."""
-        return run_command(self.source, self.overrides)
+        return study_command(self.source, self.overrides)
 
     @property
     def recipe(self) -> Recipe:
@@ -91,7 +91,7 @@ class StudyRun:
 @functools.cache
 def _read_recipe(source: str, overrides: tuple[str, ...]) -> Recipe:
     """The checked recipe. It is read once, because many pages list the same runs."""
-    return check_recipe(read_recipe(source, list(overrides)))
+    return check_recipe(read_study_recipe(source, list(overrides)))
 
 
 EXECUTION_OPTIONS = ("executor", "checkpoint_minutes", "images")

@@ -10,7 +10,7 @@ from holdfast.cli.show import print_json, print_table
 from papers.stationary.theory_runs import proposition1, stationarity, toy
 
 if TYPE_CHECKING:
-    from holdfast.theory.theorem1 import Inequality
+    from papers.stationary.theorems.theorem1 import Inequality
 
 
 theory = typer.Typer(
@@ -43,7 +43,7 @@ def theorem1(
     import math
 
     from holdfast.core.errors import HoldfastError
-    from holdfast.theory.theorem1 import study_caps
+    from papers.stationary.theorems.theorem1 import study_caps
 
     if out and moved:
         raise HoldfastError("--out draws Fig. 12, which has fixed prototypes: leave --moved out, or use: theory limits")
@@ -88,7 +88,7 @@ def limits(
     import math
     from itertools import product
 
-    from holdfast.theory.theorem1 import largest_moves
+    from papers.stationary.theorems.theorem1 import largest_moves
 
     angles = number_list("--new-angles", new_angles, float, "degrees")
     sizes = int_list("--dims", dims)
@@ -130,7 +130,7 @@ def proposition2(
     """
     import math
 
-    from holdfast.theory.propositions import expected_angle, log_density_at_expected_angle
+    from papers.stationary.theorems.propositions import expected_angle, log_density_at_expected_angle
 
     sizes, numbers = int_list("--dims", dims), int_list("--counts", counts)
     rows = [
@@ -176,7 +176,7 @@ def proposition3(
     """
     import math
 
-    from holdfast.theory.propositions import expected_angle, simulate_collapse
+    from papers.stationary.theorems.propositions import expected_angle, simulate_collapse
 
     found = simulate_collapse(classes=classes, seen=seen, steps=steps)
     angles = {"n": expected_angle(seen, classes - 1), "n_plus_m": expected_angle(classes, classes - 1)}

@@ -16,12 +16,17 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import replacing
-from holdfast.theory.caps import Floats, sample_cap
-from holdfast.theory.closed_form import different_class, same_class
-from holdfast.theory.propositions import Collapse, expected_angle, log_density_at_expected_angle, simulate_collapse
-from holdfast.theory.theorem1 import CapStudy, gap_map, largest_moves, study_caps
 from holdfast.train.geometry import DSimplex
 from holdfast.train.scenarios import SlotRegistry
+from papers.stationary.theorems.caps import Floats, sample_cap
+from papers.stationary.theorems.closed_form import different_class, same_class
+from papers.stationary.theorems.propositions import (
+    Collapse,
+    expected_angle,
+    log_density_at_expected_angle,
+    simulate_collapse,
+)
+from papers.stationary.theorems.theorem1 import CapStudy, gap_map, largest_moves, study_caps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

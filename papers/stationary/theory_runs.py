@@ -21,8 +21,8 @@ from holdfast.core.storage import read_json, replacing_folder, write_text
 from holdfast.core.wording import per_cent
 from holdfast.train.events import read_events
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.schema import Recipe, check_recipe
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.stationarity_measure import measure_stationarity
 from papers.stationary.toy_measure import loss_curves
 
@@ -41,7 +41,7 @@ def stationarity(
     Runs every model over training images of the classes it knows. Writes RUN/stationarity.json and adds the answer to
     RUN/report.html.
     """
-    from holdfast.reports.stationarity import verdict
+    from papers.run_pages.stationarity import verdict
 
     record = _measure(RunFolder(run), per_class=per_class, data=data, device=device)
     if json:
@@ -149,13 +149,13 @@ def _run(recipe: Recipe, folder: RunFolder, *, data: Path | None, device: str, q
 
 def _measure(folder: RunFolder, *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
     from holdfast.core.storage import write_json
-    from holdfast.reports import write_report
     from holdfast.train.devices import resolve_device
+    from papers.run_pages import write_report
 
     record = measure_stationarity(folder, data=data, device=resolve_device(device), per_class=per_class)
     write_json(folder.stationarity, record)
     if folder.metrics.exists():
-        write_report([folder.path], folder.report)
+        write_report([folder.path], folder.path / "report.html")
     return record
 
 
@@ -188,10 +188,10 @@ def _print_violations(record: dict[str, Any]) -> None:
 
 def both_recipes(source: str, overrides: Sequence[str] = ()) -> dict[str, Recipe]:
     """``{"ce": ..., "hoc": ...}``: the recipe with lambda = 1, and as it stands."""
-    hoc = check_recipe(read_recipe(source, overrides))
+    hoc = check_recipe(read_study_recipe(source, overrides))
     if hoc.method != "simplex_hoc" or hoc["method"]["lambda"] == 1:
         raise HoldfastError(f"{source}: needs the method simplex_hoc with lambda below 1, to be compared with lambda 1")
-    return {"ce": check_recipe(read_recipe(source, [*overrides, "method.lambda=1.0"])), "hoc": hoc}
+    return {"ce": check_recipe(read_study_recipe(source, [*overrides, "method.lambda=1.0"])), "hoc": hoc}
 
 
 def share_first_model(done: RunFolder, other: RunFolder, recipe: Recipe) -> None:

@@ -202,8 +202,6 @@ def test_labels_outside_the_range(refused, tiny_recipe, tmp_path):
         (["run", "demo", "--device", "gpu"], "unknown device 'gpu'"),
         (["evaluate", "nonesuch"], "not a run folder"),
         (["report", "nonesuch"], "nonesuch"),
-        (["metrics", "nonesuch.csv"], "no such file"),
-        (["metrics", "nonesuch.txt"], "unknown kind of matrix file"),
     ],
 )
 def test_other_mistakes(words, reason, refused, tmp_path, monkeypatch):
@@ -253,11 +251,6 @@ def test_evaluate_refuses_a_run_that_lost_a_map(refused, tiny_recipe, tmp_path):
     (folder / "models" / "02" / "space_map.safetensors").unlink()
     assert "the map to model 2 is missing" in refused("evaluate", folder)
     assert (folder / "metrics.json").read_bytes() == before
-
-
-def test_methods_that_are_not_known(refused):
-    assert "names no method" in refused("sweep", "demo", "--methods", ",")
-    assert "unknown method 'nonesuch'" in refused("sweep", "demo", "--methods", "er,nonesuch")
 
 
 def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp_path):

@@ -192,8 +192,6 @@ def test_serve(demo, tmp_path, monkeypatch):
 
 
 def test_other_settings_and_other_folders_are_refused(demo, tmp_path, monkeypatch):
-    with pytest.raises(HoldfastError, match=r"has moved: holdfast sweep demo --methods er,cvs"):
-        demo("--methods", "er,cvs")
     monkeypatch.setattr(verb, "SETTINGS", DemoSettings())
     with pytest.raises(HoldfastError, match="holds a demo with other settings"):
         demo()

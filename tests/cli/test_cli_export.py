@@ -1,4 +1,4 @@
-"""``holdfast export`` and ``holdfast schema`` as a user calls them."""
+"""``holdfast export`` and ``holdfast ls schema`` as a user calls them."""
 
 import json
 import shutil
@@ -53,5 +53,5 @@ def test_a_model_edited_by_hand_is_refused(holdfast, tiny_run, tmp_path):
 
 
 def test_schema_is_printed_as_json(holdfast):
-    found = json.loads(holdfast("schema"))
+    found = json.loads(holdfast("ls", "schema"))
     assert "simplex_hoc" in found["else"]["properties"]["method"]["properties"]["name"]["anyOf"][0]["enum"]

@@ -1,4 +1,4 @@
-"""``holdfast metrics`` on files somebody else wrote."""
+"""``holdfast evaluate`` on files somebody else wrote."""
 
 import json
 
@@ -38,7 +38,7 @@ def write(path, rows):
 def test_every_form(suffix, percent, tmp_path, holdfast_json):
     rows = [[100 * cell for cell in row] for row in ROWS] if percent else ROWS
     path = write(tmp_path / f"m.{suffix}", rows)
-    found = holdfast_json("metrics", path, *["--percent"] * percent)
+    found = holdfast_json("evaluate", path, *["--percent"] * percent)
     assert found.keys() == EXPECTED.keys()
     assert found["AC_tau"][0] is None
     for key in ("T", "AC", "AA", "ACA"):
@@ -49,30 +49,30 @@ def test_every_form(suffix, percent, tmp_path, holdfast_json):
 
 def test_one_model_has_no_compatibility(tmp_path, holdfast_json, holdfast):
     path = write(tmp_path / "m.csv", [[0.5]])
-    found = holdfast_json("metrics", path)
+    found = holdfast_json("evaluate", path)
     assert (found["T"], found["AC"], found["AC_tau"]) == (1, None, [None])
-    assert "–" in holdfast("metrics", path)
+    assert "–" in holdfast("evaluate", path)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "npy"])
 def test_models_that_cannot_be_compared(suffix, tmp_path, holdfast_json, holdfast):
     path = write(tmp_path / f"m.{suffix}", [[0.5], [float("nan"), 0.75]])
-    found = holdfast_json("metrics", path)
+    found = holdfast_json("evaluate", path)
     assert (found["AC"], found["AA"], found["ACA"]) == (0, None, None)
     assert found["AA_tau"] == [0.5, None]
     assert found["AA_computable"] == 0.625
-    assert "62.50 %" in holdfast("metrics", path)
+    assert "62.50 %" in holdfast("evaluate", path)
 
 
 def test_for_people(tmp_path, holdfast):
-    text = holdfast("metrics", write(tmp_path / "m.csv", ROWS))
+    text = holdfast("evaluate", write(tmp_path / "m.csv", ROWS))
     assert "0.667" in text
     assert "62.50 %" in text
     assert "43.33 %" in text
 
 
 def test_a_run_is_a_matrix_too(tiny_run, holdfast_json):
-    found = holdfast_json("metrics", tiny_run / "metrics.json")
+    found = holdfast_json("evaluate", tiny_run / "metrics.json")
     protocol = json.loads((tiny_run / "metrics.json").read_text())["protocols"]["template"]
     assert found["AA"] == pytest.approx(protocol["AA"])
 
@@ -83,7 +83,7 @@ def test_per_cent_must_be_said(suffix, tmp_path, holdfast):
     with pytest.raises(
         HoldfastError, match="row 2, column 1: 60 is over 1; if the scores are per cent, pass --percent"
     ):
-        holdfast("metrics", path)
+        holdfast("evaluate", path)
 
 
 def test_options_without_effect_are_refused(tmp_path, tiny_run, holdfast):

@@ -13,6 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.geometry import embed_in_larger_simplex
 from holdfast.train.scenarios import SlotRegistry
+from papers.run_pages import read_run, render
 
 IMAGES = torch.randn(20, 1, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -150,7 +151,7 @@ def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
     assert record["mixed"]["arrival"] == "by-class"
     ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
     assert ways[0] == ("plain", "scaled")
-    page = (run / "report.html").read_text()
+    page = render([read_run(run)])
     assert "AC-R" in page
     assert "bridged queries (" in page
 
@@ -192,7 +193,7 @@ def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdf
     (tmp_path / "iam.toml").write_text(to_toml(iam_tables))
     text = holdfast("run", tmp_path / "iam.toml", "--models", models, "--out", tmp_path / "run", "--quiet")
     assert "Galleries are stored 1.0 times smaller (19 numbers an item instead of 19" in text
-    assert "Report:" in text
+    assert "metrics.json" in text
 
 
 def test_evaluate_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, holdfast):
@@ -237,7 +238,6 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
     assert holdfast(*words, status=1) == judged
 
 
-def test_evaluate_and_report_say_what_a_model_is(tiny_run, tmp_path, holdfast):
-    for words in (["evaluate"], ["report", "-o", tmp_path / "page.html"]):
-        with pytest.raises(HoldfastError, match=f"01: one model of a run; give the run's folder, {tiny_run}"):
-            holdfast(*words, tiny_run / "models" / "01")
+def test_evaluate_says_what_a_model_is(tiny_run, holdfast):
+    with pytest.raises(HoldfastError, match=f"01: one model of a run; give the run's folder, {tiny_run}"):
+        holdfast("evaluate", tiny_run / "models" / "01")

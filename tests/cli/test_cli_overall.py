@@ -11,8 +11,8 @@ from holdfast.cli.progress import Position
 from holdfast.cli.sweep_progress import OVERALL_SECONDS, Bars, Lines, OverallProgress, sweep_display
 from holdfast.train.events import EvaluationBegan, RunEnded, RunFailed, RunWarning, StepsDone, TaskBegan, TasksPlanned
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.plan import plan, remaining_steps
-from holdfast.train.experiments.sweep import SweepOptions, run_all
+from papers.sweeps.plan import plan, remaining_steps
+from papers.sweeps.sweep import SweepOptions, run_all
 
 PLAN = TasksPlanned([40, 60])
 DONE = RunEnded()

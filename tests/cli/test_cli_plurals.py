@@ -47,7 +47,7 @@ def test_what_a_version_says():
 
 def test_commands_at_tiny_sizes(tmp_path, holdfast):
     (tmp_path / "one.csv").write_text("0.5\n")
-    text = holdfast("metrics", tmp_path / "one.csv")
+    text = holdfast("evaluate", tmp_path / "one.csv")
     assert "1 model" in text
     words = ["reproduce", "table4", "--dry-run", "--methods", "er", "--tasks", "7", "--results", str(tmp_path)]
     plan = CliRunner(env={"COLUMNS": "80"}).invoke(study, words).stdout

@@ -79,7 +79,6 @@ def test_run_folder(tiny_run):
         "models",
         "features",
         "metrics.json",
-        "report.html",
     }
     assert sorted(path.name for path in (tiny_run / "models").iterdir()) == ["01", "02", "03"]
     metrics = json.loads((tiny_run / "metrics.json").read_text())
@@ -105,13 +104,13 @@ def test_run_with_settings(holdfast, holdfast_json, tiny_recipe, tmp_path):
     protocol_shape(printed["protocols"]["template"], 3)
     text = holdfast(*words, "--set", "evaluation.protocols=['template']", "--set", "train.epochs=1", "--resume", "-q")
     assert "er, protocol" in text
-    assert "report.html" in text
+    assert "metrics.json" in text
 
 
 def test_run_chooses_a_folder(holdfast, tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     holdfast("run", tiny_recipe, "--set", "train.epochs=1", "--set", "seed=5", "-q")
-    assert (tmp_path / "runs" / "tiny-simplex_hoc-t3-s5" / "report.html").is_file()
+    assert (tmp_path / "runs" / "tiny-simplex_hoc-t3-s5" / "metrics.json").is_file()
 
 
 def test_resuming_a_finished_run_keeps_its_numbers(holdfast_json, tiny_recipe, tiny_run, tmp_path):
@@ -120,12 +119,6 @@ def test_resuming_a_finished_run_keeps_its_numbers(holdfast_json, tiny_recipe, t
     printed = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
     assert printed["protocols"] == json.loads((tiny_run / "metrics.json").read_text())["protocols"]
     assert models == {file: file.stat().st_mtime_ns for file in (folder / "models").rglob("*.safetensors")}
-
-
-def test_tensorboard_folder(holdfast, tiny_recipe, tmp_path):
-    pytest.importorskip("tensorboard")
-    holdfast("run", tiny_recipe, "--out", tmp_path / "run", "--tensorboard", "--set", "train.epochs=1", "-q")
-    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
 
 
 def test_evaluate(holdfast, holdfast_json, tiny_run, tmp_path):
@@ -156,13 +149,6 @@ def test_evaluate_verification(holdfast_json, tiny_run, tmp_path):
             assert all(0 <= cell <= 1 for t, row in enumerate(protocol["extras"][score]) for cell in row[: t + 1])
 
 
-def test_report(holdfast, holdfast_json, tiny_run, tmp_path):
-    page = tmp_path / "page.html"
-    assert str(page) in holdfast("report", tiny_run, tiny_run, "-o", page, "--title", "a <b> c").replace("\n", "")
-    assert "<title>a &lt;b&gt; c</title>" in page.read_text()
-    assert holdfast_json("report", tiny_run, "-o", page) == {"report": str(page), "runs": [str(tiny_run)]}
-
-
 def test_doctor(holdfast, holdfast_json, tmp_path):
     checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
     assert all(check.keys() == {"name", "state", "found"} for check in checks.values())
@@ -181,7 +167,7 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
     packages = {re.match(r"[\w-]+", need)[0] for needs in listed.values() for need in needs} - {"holdfast-index"}
-    modules = {"mlflow-skinny": "mlflow", "qdrant-edge-py": "qdrant_edge", "qdrant-client": "qdrant_client"}
+    modules = {"qdrant-edge-py": "qdrant_edge", "qdrant-client": "qdrant_client"}
     modules |= {"prometheus-client": "prometheus_client", "pillow-heif": "pillow_heif"}
     checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
     assert {modules.get(name, name) for name in packages} <= checks
@@ -327,7 +313,7 @@ def test_help_shows_defaults(holdfast):
     assert "$HOLDFAST_DATA, else ./data" in text
 
 
-def test_help_shows_every_verb_in_one_section_and_hides_older_spellings(holdfast):
+def test_help_shows_every_verb_in_one_section(holdfast):
     from typer.main import get_command
 
     from holdfast.cli import SECTIONS, app
@@ -337,26 +323,7 @@ def test_help_shows_every_verb_in_one_section_and_hides_older_spellings(holdfast
     assert sorted(shown) == sorted(name for name, command in commands.items() if not command.hidden)
     text = holdfast("--help")
     assert all(f"{title}:" in text for title in SECTIONS)
-    assert "metrics" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_older_spellings_give_the_same_and_say_so(tmp_path, capsys):
-    from holdfast.cli import app
-
-    matrix = tmp_path / "matrix.csv"
-    matrix.write_text("0.5,nan\n0.6,0.7\n", encoding="utf-8")
-    for old, new in ((["metrics", str(matrix)], ["evaluate", str(matrix)]), (["schema"], ["ls", "schema"])):
-        printed = []
-        for words in (old, new):
-            app(words, standalone_mode=False)
-            printed.append(capsys.readouterr())
-        assert printed[0].out == printed[1].out != ""
-        assert (
-            printed[0].err
-            == f"holdfast {old[0]} is now: holdfast {'evaluate FILE' if old[0] == 'metrics' else 'ls schema'}\n"
-        )
-        assert printed[1].err == ""
 
 
 def test_own_is_for_the_schema(holdfast):

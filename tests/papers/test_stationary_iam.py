@@ -10,7 +10,6 @@ from PIL import Image
 from holdfast.core.storage import without_nan
 from holdfast.metrics import compatibility_summary
 from holdfast.train.encoders import build_backbone
-from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.models import named_models
 from holdfast.train.experiments.schema import Recipe, check_recipe
 from papers.stationary import PAGES, Results, Selection
@@ -18,6 +17,7 @@ from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.fig10 import AXES, CENTRE, ablation_run
 from papers.stationary.formatting import score
 from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_notes
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, planned_steps, predicted_minutes
 
@@ -92,7 +92,7 @@ def test_the_minutes_of_other_architectures_are_those_of_the_recorded_runs():
 
 def test_no_minutes_where_a_size_was_not_timed():
     at_64 = {"name": "resnet32"}
-    recipe = check_recipe(read_recipe("tinyimagenet200-20/er"))
+    recipe = check_recipe(read_study_recipe("tinyimagenet200-20/er"))
     assert predicted_minutes(recipe) == pytest.approx(planned_steps(recipe) * 0.0017 / 60)
     assert predicted_minutes(Recipe({**recipe.tables, "backbone": at_64})) is None
 
@@ -137,7 +137,7 @@ def test_the_recipes_are_table_five_but_for_what_is_not_at_hand():
         ("CIFAR100R/10", "fine-tuning: schedule"): "cosine",
     }
     assert build_backbone("resnet18").feature_dim == rows["CIFAR100R/10", "dimensions of compared methods"]["paper"]
-    imagenet = read_recipe("pretrain/imagenet32")
+    imagenet = read_study_recipe("pretrain/imagenet32")
     assert imagenet["train"]["epochs"] == rows["CIFAR100R/10", "pre-training: epochs"]["paper"]
 
 
@@ -206,7 +206,7 @@ def test_an_ac_above_zero_is_never_shown_as_zero():
 
 def test_table_six_says_what_its_seeds_change(tmp_path):
     (table,) = PAGES["table6"].tables(Results(tmp_path), EVERYTHING)
-    assert read_recipe("pretrain/tinyimagenet32")["seed"] == 0
+    assert read_study_recipe("pretrain/tinyimagenet32")["seed"] == 0
     assert any("the same models, pre-trained once with seed 0" in note for note in table.notes)
     named = {tuple(named_models(one.recipe["scenario"])) for one in PAGES["table6"].runs()}
     assert len(named) == 1  # whatever the seed

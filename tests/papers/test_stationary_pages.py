@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import METHOD_NAMES
+from papers.run_pages import METHOD_NAMES
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
 from papers.stationary.cifar_runs import OURS

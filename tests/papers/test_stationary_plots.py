@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.reports import METHOD_NAMES
+from papers.run_pages import METHOD_NAMES
 from papers.stationary import plots
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS
 from papers.stationary.plots import draw_matrices, draw_over_tasks, draw_tradeoff

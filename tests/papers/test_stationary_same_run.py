@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.schema import check_recipe
 from papers.stationary.cifar_runs import paper_run
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.study_runs import EXECUTION_OPTIONS, same_run
 
 CELL = paper_run("simplex_hoc", 7)
@@ -44,7 +44,7 @@ SAME_RUN = [
 
 
 def changed(setting):
-    return check_recipe(read_recipe(CELL.source, [*CELL.overrides, setting]))
+    return check_recipe(read_study_recipe(CELL.source, [*CELL.overrides, setting]))
 
 
 @pytest.mark.parametrize("setting", OTHER_RUN)

@@ -9,17 +9,18 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.data.readers import cub, tiny_imagenet
+from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.encoders import Encoder, build_backbone
-from holdfast.train.engine.kernels import why_no_kernels
-from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.schema import check_recipe
 from holdfast.train.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.train.scenarios.cl2r import cl2r, class_order
+from papers.kernels import why_no_kernels
+from papers.readers import cub
 from papers.stationary import PAGES, Results, Selection, StudyRun
 from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.iam_runs import pretrained_models
 from papers.stationary.pages import in_running_order, pages_named
+from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.results import grouped_by_seed
 from papers.stationary.studies.method_parts import mean_lambda
@@ -44,9 +45,9 @@ def test_a_name_is_one_run():
 @pytest.mark.parametrize("run", list({run.path: run for run in EVERY}.values()), ids=lambda run: run.name)
 def test_a_command_gives_its_recipe(run):
     words = shlex.split(run.command)
-    assert words[:2] == ["holdfast", "run"]
+    assert words[:4] == ["python", "-m", "papers.stationary", "run"]
     settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
-    recipe = check_recipe(read_recipe(words[2], settings))
+    recipe = check_recipe(read_study_recipe(words[4], settings))
     assert recipe.tables == run.recipe.tables
     assert (recipe.method, recipe.seed, recipe["scenario"]["tasks"]) == (run.method, run.seed, run.tasks)
     assert recipe["scenario"]["order_seed"] == (1993 if run.order == "icarl" else None)
@@ -144,9 +145,9 @@ def test_the_paper_set_is_the_paper_to_the_letter(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_tuned_recipes_are_what_the_tries_chose(method):
     """They keep data, network, buffer and epochs of the method's recipe."""
-    tuned = check_recipe(read_recipe(f"cifar100-10/tuned/{method}"))
-    assert same_run(tuned, check_recipe(read_recipe(f"cifar100-10/{method}", CHOSEN[method][WITHOUT])))
-    plain = check_recipe(read_recipe(f"cifar100-10/{method}"))
+    tuned = check_recipe(read_study_recipe(f"cifar100-10/tuned/{method}"))
+    assert same_run(tuned, check_recipe(read_study_recipe(f"cifar100-10/{method}", CHOSEN[method][WITHOUT])))
+    plain = check_recipe(read_study_recipe(f"cifar100-10/{method}"))
     for section in ("data", "scenario", "backbone", "preprocess", "evaluation"):
         assert tuned[section] == plain[section]
     assert tuned["train"]["epochs"] == plain["train"]["epochs"]

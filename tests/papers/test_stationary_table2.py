@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import METHOD_NAMES
+from papers.run_pages import METHOD_NAMES
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.reproduce import _refuse_without_data

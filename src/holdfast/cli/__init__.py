@@ -19,14 +19,12 @@ from holdfast.cli import (
     export,
     gallery_maintenance,
     ls,
-    old_spellings,
     pretrain,
     report,
     run,
     serve,
     slots,
     start,
-    sweep,
     update,
 )
 
@@ -34,9 +32,9 @@ SECTIONS = {
     "Start here": ("demo", "doctor"),
     "Your index": ("compare", "bridge", "check", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "adopt", "export", "slots"),
-    "Experiments": ("run", "sweep", "pretrain", "evaluate", "report", "ls"),
+    "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
 }
-"""The verbs as ``holdfast --help`` shows them. Hidden verbs are in no section."""
+"""The verbs as ``holdfast --help`` shows them."""
 
 
 class VerbsInSections(TyperGroup):
@@ -64,7 +62,6 @@ app.command("demo")(demo.demo)
 app.command("start")(start.start)
 app.command("update")(update.update)
 app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adopt")(adopt.adopt)
@@ -72,17 +69,13 @@ app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
-app.command("metrics", hidden=True)(old_spellings.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
-app.command("schema", hidden=True)(old_spellings.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(gallery_maintenance.gallery, name="gallery")
 app.command("serve")(serve.serve)
-for moved in (old_spellings.reproduce, old_spellings.theory):
-    app.command(moved.__name__, hidden=True, context_settings=old_spellings.PASS_ON)(moved)
 
 
 def _print_version(requested: bool) -> None:

@@ -45,7 +45,6 @@ def demo(
     out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where models, vectors, pages and gallery go."),
     serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
     again: bool = typer.Option(False, "--again", help="Delete what an earlier demo made there, and start again."),
-    methods: str | None = typer.Option(None, "--methods", hidden=True),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -58,8 +57,6 @@ def demo(
 
     Example: holdfast demo --out demo --serve
     """
-    if methods is not None:
-        raise HoldfastError(f"--methods has moved: holdfast sweep demo --methods {methods}")
     if again:
         remove_demo(out, SETTINGS)
     record = _run(out, quiet=quiet or json)

@@ -16,9 +16,6 @@ from holdfast.core.wording import counted
 EXTRAS = {
     "transformers": "backbones hf:NAME",
     "timm": "backbones timm:NAME",
-    "tensorboard": "--log tensorboard",
-    "wandb": "--log wandb",
-    "mlflow": "--log mlflow",
     "pyarrow": "features in parquet files",
     "pillow_heif": "HEIC images",
     "onnx": "holdfast export --onnx",

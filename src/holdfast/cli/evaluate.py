@@ -72,7 +72,6 @@ def evaluate(
     from holdfast.bridges.choice import FEWEST_PAIRS
     from holdfast.core.run_folder import RunFolder
     from holdfast.core.storage import write_json
-    from holdfast.reports import write_report
     from holdfast.train.devices import resolve_device
     from holdfast.train.encoders import FeatureStore, read_space_maps
     from holdfast.train.evaluation import evaluate_run, mixed_gallery
@@ -120,7 +119,6 @@ def evaluate(
         if mixed:
             metrics["bridged"]["mixed"] = _mixed_ways(models, labels, arrived, fitted, not known.get("maps"), where)
     write_json(folder.metrics, metrics)
-    write_report([folder.path], folder.report)
     if json:
         print_json({**metrics, "run": str(run)})
         return

@@ -13,10 +13,6 @@ MODELS_OPTION = typer.Option(
     None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
 )
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
-LOG_OPTION = typer.Option(
-    [], "--log", metavar="SINK", help="Also log to tensorboard, wandb or mlflow; may be given several times."
-)
-PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Divide the parallel runs over this many processes.")
 QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
 

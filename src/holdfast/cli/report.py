@@ -1,4 +1,4 @@
-"""``holdfast report``: one self-contained page from runs, or from the versions of one model."""
+"""``holdfast report``: one self-contained page about the versions of one model."""
 
 from pathlib import Path
 from typing import Any
@@ -11,55 +11,26 @@ from holdfast.cli.show import print_json, print_table, say
 
 
 def report(
-    folders: list[Path] = typer.Argument(
-        ..., help="Run folders to compare; or model folders of start and update.", metavar="FOLDERS"
-    ),
+    folders: list[Path] = typer.Argument(..., help="Model folders of start and update.", metavar="FOLDERS"),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The page to write."),
     title: str | None = typer.Option(None, "--title", help="The title of the page."),
     device: str = typer.Option("auto", "--device", help="For model folders: cpu, cuda, cuda:N or auto."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Write one page that compares runs, or versions of a model.
+    """Write one page about the versions of a model, from its folders (holdfast start and update).
 
-    Of runs it has tables, matrices, curves and settings. Of model folders (holdfast start and update) it has each
-    version's queries on each version's gallery, measured on the held-out images that the folders name, the verdicts of
-    each update, and how often older items are shown. One model folder stands for itself and the versions before it.
-    The page loads nothing from the network.
+    It has each version's queries on each version's gallery, measured on the held-out images that the folders name, the
+    verdicts of each update, and how often older items are shown. One folder stands for itself and the versions before
+    it. The page loads nothing from the network.
 
-    Example: holdfast report runs/a runs/b --out compare.html
+    Example: holdfast report models/v1 models/v2 --out versions.html
     """
-    from holdfast.core.errors import HoldfastError
     from holdfast.core.storage import check_file_writable
-
-    check_file_writable(out)
-    models = [folder for folder in folders if _is_model(folder)]
-    if models and len(models) < len(folders):
-        other = next(folder for folder in folders if folder not in models)
-        raise HoldfastError(f"{other}: not a model folder as {models[0]} is; give only runs or only model folders")
-    if models:
-        _report_versions(folders, out, title, device, quiet=quiet or json, json=json)
-        return
-    from holdfast.reports import write_report
-
-    write_report(folders, out, title=title)
-    if json:
-        print_json({"report": str(out), "runs": [str(run) for run in folders]})
-    else:
-        typer.echo(f"Report: {out.resolve()}")
-
-
-def _is_model(folder: Path) -> bool:
-    """Whether it is a finished version of ``start`` or ``update``; their request and seal are in the folder."""
-    return all((folder / name).is_file() for name in ("update.json", "seal.json", "config.json"))
-
-
-def _report_versions(
-    folders: list[Path], out: Path, title: str | None, device: str, *, quiet: bool, json: bool
-) -> None:
     from holdfast.reports.versions_page import write_versions
 
-    with StageProgress("report", quiet=quiet) as progress:
+    check_file_writable(out)
+    with StageProgress("report", quiet=quiet or json) as progress:
         from holdfast.train.versions import report_versions
 
         record = report_versions(folders, device=device, progress=progress)

@@ -1,7 +1,6 @@
-"""``holdfast run``: train, evaluate and report one recipe."""
+"""``holdfast run``: train and evaluate one recipe."""
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from holdfast.cli.options import (
     DATA_OPTION,
     DEVICE_OPTION,
     JSON_OPTION,
-    LOG_OPTION,
     MODELS_OPTION,
     QUIET_OPTION,
     SET_OPTION,
@@ -36,16 +34,14 @@ def run(
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    log: list[str] = LOG_OPTION,
-    tensorboard: bool = typer.Option(False, "--tensorboard", help="The same as --log tensorboard."),
     record: Path | None = typer.Option(None, "--record", help="Also write the record of the run to this JSON file."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train, evaluate and report one recipe.
+    """Train and evaluate one recipe.
 
-    The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features, metrics.json and
-    report.html. After a kill, run the same command with --resume.
+    The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features and
+    metrics.json. After a kill, run the same command with --resume.
 
     Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... divides each batch over N processes.
 
@@ -69,7 +65,6 @@ def run(
             shared=SharedData(data, models, decoding=decoding_lines(quiet=silent)),
             device=device,
             resume=resume,
-            sinks=[*log, *(["tensorboard"] if tensorboard else [])],
             quiet=silent,
             ranks=ranks,
         )
@@ -88,7 +83,7 @@ def run(
     if stored:
         last = f"{stored['numbers'][-1]} numbers an item instead of {stored['full'][-1]}"
         typer.echo(f"Galleries are stored {stored['times_smaller']:.1f} times smaller ({last} for the last model)")
-    typer.echo(f"Report: {folder / 'report.html'}")
+    typer.echo(f"Scores: {folder / 'metrics.json'}")
 
 
 def execute_with_progress(
@@ -99,7 +94,6 @@ def execute_with_progress(
     device: str,
     resume: bool,
     quiet: bool,
-    sinks: Sequence[str] = (),
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; returns its metrics."""
@@ -124,7 +118,6 @@ def execute_with_progress(
                 shared=shared,
                 device=device,
                 resume=resume,
-                sinks=sinks,
                 control=RunControl(display, cancel, ranks or ALONE),
             )
     except FolderRefusedError as error:  # name the options as the command line does

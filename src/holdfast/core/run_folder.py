@@ -16,7 +16,7 @@ class FolderRefusedError(HoldfastError):
 
 
 class RunFolder:
-    """recipe.toml, environment.json, log.jsonl, models/01 02 ..., features/, metrics.json, report.html."""
+    """recipe.toml, environment.json, log.jsonl, models/01 02 ..., features/, metrics.json."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -49,10 +49,6 @@ class RunFolder:
     @property
     def log(self) -> Path:
         return self.path / "log.jsonl"
-
-    def sink(self, name: str) -> Path:
-        """The id of the run in a log sink; exists only if the sink is used."""
-        return self.path / "sinks" / f"{name}.json"
 
     @property
     def error(self) -> Path:
@@ -96,10 +92,6 @@ class RunFolder:
     def stationarity(self) -> Path:
         """Whether the assumptions of Theorem 1 hold in this run; exists once measured."""
         return self.path / "stationarity.json"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
 
     def remove_temporaries(self) -> None:
         """Remove unfinished files that a killed run left behind."""

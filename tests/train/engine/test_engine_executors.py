@@ -14,13 +14,13 @@ from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import DeviceImages, StreamedImages
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, executors
-from holdfast.train.engine.executors import _why_not_fused, capture, chosen_executor, kernel_signature, make_executor
+from holdfast.train.engine.executors import capture, chosen_executor, kernel_signature, make_executor
 from holdfast.train.engine.fit import prepare_step
-from holdfast.train.engine.kernels import fused_network
 from holdfast.train.engine.ranks import BatchShard, Ranks
 from holdfast.train.engine.step import OldModelStream
 from holdfast.train.methods import SimplexHOC, SimplexHOCViews
 from holdfast.train.scenarios import cl2r
+from papers.kernels import fused_network, why_not_fused
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_graph_needs_a_gpu(step_of, name):
 def test_auto_is_the_graph_on_a_gpu_and_fused_only_by_name(resnet_step, monkeypatch):
     pytest.importorskip("triton")
     step = resnet_step(32, 32)
-    assert not _why_not_fused(step)  # the kernels could carry it out
+    assert not why_not_fused(step)  # the kernels could carry it out
     on_gpu = SimpleNamespace(device=torch.device("cuda"), height_width=step.images.height_width)
     step = replace(step, images=on_gpu)
     monkeypatch.setattr(executors, "GraphedStep", lambda step: ("graph of", step))
@@ -207,30 +207,30 @@ def resnet_step():
 @pytest.mark.parametrize("placed", [DeviceImages, StreamedImages])
 def test_kernels_are_not_used_on_sides_they_cannot_halve_twice(resnet_step, placed):
     pytest.importorskip("triton")
-    assert not _why_not_fused(resnet_step(32, 32, placed))
-    assert "36 x 30" in _why_not_fused(resnet_step(36, 30, placed))
-    assert not _why_not_fused(resnet_step(37, 37, placed, crop_padding=0, resized_crop=28))
-    assert "30 x 30" in _why_not_fused(resnet_step(32, 32, placed, crop_padding=0, resized_crop=30))
+    assert not why_not_fused(resnet_step(32, 32, placed))
+    assert "36 x 30" in why_not_fused(resnet_step(36, 30, placed))
+    assert not why_not_fused(resnet_step(37, 37, placed, crop_padding=0, resized_crop=28))
+    assert "30 x 30" in why_not_fused(resnet_step(32, 32, placed, crop_padding=0, resized_crop=30))
 
 
 def test_kernels_are_used_for_other_networks_too(resnet_step):
     pytest.importorskip("triton")
-    assert not _why_not_fused(resnet_step(32, 32, backbone="regnety_400mf"))
-    assert "30 x 32" in _why_not_fused(resnet_step(30, 32, backbone="regnety_400mf"))
-    assert not _why_not_fused(resnet_step(30, 33, backbone="resnet18"))
-    assert not _why_not_fused(resnet_step(30, 33, backbone="senet18"))
-    assert "no kernels for" in _why_not_fused(resnet_step(32, 32, backbone="small"))
+    assert not why_not_fused(resnet_step(32, 32, backbone="regnety_400mf"))
+    assert "30 x 32" in why_not_fused(resnet_step(30, 32, backbone="regnety_400mf"))
+    assert not why_not_fused(resnet_step(30, 33, backbone="resnet18"))
+    assert not why_not_fused(resnet_step(30, 33, backbone="senet18"))
+    assert "no kernels for" in why_not_fused(resnet_step(32, 32, backbone="small"))
 
 
 def test_the_reason_against_kernels_is_the_real_one(resnet_step):
     pytest.importorskip("triton")
     step = resnet_step(32, 32)
     step.encoder.freeze(["layer1"])
-    assert _why_not_fused(step) == "the kernels do not support frozen parts, and CifarResNet has some: layer1"
+    assert why_not_fused(step) == "the kernels do not support frozen parts, and CifarResNet has some: layer1"
     step.encoder.freeze([])
     old = Encoder(build_backbone("resnet32"), 3)
-    assert "channels-last" in _why_not_fused(replace(step, old=old))
-    assert not _why_not_fused(replace(step, old=old.to(memory_format=torch.channels_last)))
+    assert "channels-last" in why_not_fused(replace(step, old=old))
+    assert not why_not_fused(replace(step, old=old.to(memory_format=torch.channels_last)))
 
 
 def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):

@@ -12,12 +12,12 @@ from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, KeptFeatures, buffer_features
-from holdfast.train.engine.executors import _why_not_fused, make_executor
+from holdfast.train.engine.executors import make_executor
 from holdfast.train.engine.fit import prepare_step
-from holdfast.train.engine.kernels import fused_network
 from holdfast.train.methods import METHODS
 from holdfast.train.randomness import GENERATOR_LOCK
 from holdfast.train.scenarios import cl2r
+from papers.kernels import fused_network, why_not_fused
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -90,7 +90,7 @@ def test_auto_is_the_eager_step_bit_for_bit_where_there_are_kernels(images):
     def step():
         return make_step(images, "simplex_hoc", "bf16")
 
-    assert not _why_not_fused(step())
+    assert not why_not_fused(step())
     eager = after(step(), "eager")
     assert same(eager, after(step(), "auto"))
     assert not same(eager, after(step(), "fused"))  # which rounds in other places

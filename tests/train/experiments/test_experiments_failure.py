@@ -15,10 +15,10 @@ from holdfast.train.engine import Cancellation
 from holdfast.train.experiments import run_threads
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.plan import plan
 from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain_many
 from holdfast.train.experiments.run_threads import without_traceback
-from holdfast.train.experiments.sweep import SweepOptions, run_all
+from papers.sweeps.plan import plan
+from papers.sweeps.sweep import SweepOptions, run_all
 
 CPU = torch.device("cpu")
 DIVERGES = ["train.epochs=1", "train.lr=1e30"]

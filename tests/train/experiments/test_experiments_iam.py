@@ -45,8 +45,6 @@ def test_a_replacement_starts_from_the_loaded_weights(iam_tables, toy_models, tm
         made = metrics["models"][f"{origin}-simplex"]
         assert made == {"weights_sha256": weights, **loaded.info["pretrained"]}
     assert [task.get("model") for task in metrics["tasks"]] == ["four-simplex", "eight-simplex", None]
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "model 1 started from four-simplex, model 2 from eight-simplex." in page
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -164,7 +162,6 @@ def test_compact_features_give_the_same_metrics(iam_tables, toy_models, tmp_path
     checked = [check_history(tmp_path / name, resamples=100) for name in ("full", "compact")]
     assert checked[0].matrix == checked[1].matrix
     assert compact["data"]["stored"] == {"numbers": [19, 16, 16], "full": [19] * 3, "times_smaller": round(57 / 51, 3)}
-    assert "times_smaller" in (tmp_path / "compact" / "report.html").read_text(encoding="utf-8")
     stored = FeatureStore(tmp_path / "compact" / "features").read_all()
     assert [model.gallery.shape[1] for model in stored] == [19, 16, 16]
 
@@ -175,7 +172,4 @@ def test_mixed_gallery(iam_tables, toy_models, tmp_path):
     assert list(metrics["protocols"]) == ["template"]
     assert [len(metrics["mixed"][key]) for key in ("accuracy", "reindexed", "versions")] == [3, 3, 3]
     assert metrics["mixed"]["accuracy"][0] == metrics["mixed"]["reindexed"][0]
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "A gallery of mixed versions" in page
-    assert "Share of first places" in page
     assert refusal(iam_tables, toy_models, "evaluation.protocols=['mixed']").startswith("evaluation.protocols: mixed")

@@ -12,10 +12,10 @@ from holdfast.core.run_folder import FolderRefusedError, RunFolder
 from holdfast.train.encoders import Encoder
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.plan import plan
 from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain
 from holdfast.train.experiments.schema import check_recipe
 from holdfast.train.experiments.update_recipes import check_update_recipe
+from papers.sweeps.plan import plan
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own-method.md").read_text(encoding="utf-8")
 NAME = "relations:Relations"

@@ -19,6 +19,7 @@ from holdfast.train.losses import (
     squared_distillation,
 )
 from holdfast.train.methods import CVS, ER, METHODS, SimplexFD, SimplexHOC, SimplexHOCViews
+from papers.stationary.recipe_files import read_study_recipe
 
 BATCH = batch_of(8, 6, 4)
 
@@ -177,7 +178,7 @@ def test_where_the_tries_began_is_the_best_fit_of_the_pilot():
 
 
 def test_the_default_is_what_the_validation_set_chose():
-    chosen = read_recipe("cifar100-10/tuned/simplex_hoc_views")["method"]
+    chosen = read_study_recipe("cifar100-10/tuned/simplex_hoc_views")["method"]
     method = SimplexHOCViews(slots=100)
     assert (method.lambda_scale, method.lambda_power) == (chosen["lambda_scale"], chosen["lambda_power"])
 

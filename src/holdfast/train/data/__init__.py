@@ -10,9 +10,8 @@ from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.data.images import ImageSet, canonical, first_per_class
 from holdfast.train.data.listing import Listing
 from holdfast.train.data.openset import OpenSet, open_set
-from holdfast.train.data.readers import cub, mini_imagenet, tiny_imagenet
+from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.data.readers.cifar import cifar10, cifar100
-from holdfast.train.data.readers.faces import casia_webface, celeba
 from holdfast.train.data.readers.glyphs import glyphs
 from holdfast.train.data.readers.image_files import csv_list, folder
 from holdfast.train.data.readers.imagenet32 import imagenet32
@@ -27,6 +26,7 @@ __all__ = [
     "Dataset",
     "ImageSet",
     "OpenSet",
+    "add_dataset",
     "canonical",
     "data_root",
     "first_per_class",
@@ -69,12 +69,7 @@ DATASETS: dict[str, Dataset] = {
     "tinyimagenet20": Dataset(
         tiny_imagenet.tinyimagenet20, (tiny_imagenet.FOLDER_20,), list_files=tiny_imagenet.list_files_20
     ),
-    "miniimagenet20": Dataset(mini_imagenet.miniimagenet20, (mini_imagenet.FOLDER,)),
-    "cub180": Dataset(cub.cub180, (cub.FOLDER,), list_files=cub.list_files_180),
-    "cub20": Dataset(cub.cub20, (cub.FOLDER,), list_files=cub.list_files_20),
     "imagenet32": Dataset(imagenet32, ("imagenet32",)),
-    "casia_webface": Dataset(casia_webface, ("CASIA-WebFace",)),
-    "celeba": Dataset(celeba, ("celeba",)),
     "mnist": Dataset(mnist, ("mnist.npz", "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", "mnist", "MNIST")),
     "npz": Dataset(npz),
     "folder": Dataset(folder),
@@ -84,6 +79,11 @@ DATASETS: dict[str, Dataset] = {
 
 READERS: dict[str, Callable[..., ImageSet]] = {name: dataset.read for name, dataset in DATASETS.items()}
 """The reader of each dataset: its signature defines the options of the dataset."""
+
+
+def add_dataset(name: str, dataset: Dataset) -> None:
+    """Make a dataset of your own known by name, to ``load_split`` and to recipes."""
+    DATASETS[name], READERS[name] = dataset, dataset.read
 
 
 def load_split(

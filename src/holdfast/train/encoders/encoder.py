@@ -20,10 +20,12 @@ from holdfast.core.storage import check_replaceable, replacing_folder, write_jso
 from holdfast.core.untrusted_files import read_json, whole_number
 from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
+from holdfast.train.encoders.identity_layer import known_layer, make_layer
 from holdfast.train.encoders.initialise import at_most_parameters, without_memory
 from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
+from holdfast.train.geometry.simplex import Layer
 from holdfast.train.randomness import GENERATOR_LOCK
 from holdfast.train.tensor_files import read_torch, write_torch
 
@@ -44,7 +46,10 @@ _REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sh
 
 
 class HasFeatureDim(Protocol):
-    """The part of ``Method`` that an encoder needs: the feature size that the method trains."""
+    """The part of ``Method`` that an encoder needs: the feature size that the method trains, and the layer to it."""
+
+    @property
+    def layer(self) -> Layer: ...
 
     def feature_dim(self, backbone_dim: int) -> int: ...
 
@@ -60,6 +65,8 @@ class Encoder(nn.Module):
     readout: the feature that ``encode`` returns, which is stored and compared: "simplex" (default) is the projected
         feature that the method trains, "backbone" the one before the projection. Without a projection both are the
         same. It is saved with the model and does not change training.
+    layer: "projection" (default), which is left out if ``dim`` is F. "identity": a linear layer from F to at least F
+        numbers that begins as the identity; ``fit`` centres its input before the first training.
 
     >>> import torch
     >>> from holdfast import Encoder
@@ -79,6 +86,7 @@ class Encoder(nn.Module):
         feature_dim: int | None = None,
         info: dict[str, Any] | None = None,
         readout: Readout = "simplex",
+        layer: Layer = "projection",
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -89,7 +97,8 @@ class Encoder(nn.Module):
             raise HoldfastError(f"encoder: dim must be at least 1, got {dim}")
         if self.dim > MOST_DIM:
             raise HoldfastError(f"encoder: dim must be at most {MOST_DIM}, got {dim}")
-        self.projection = None if self.dim == self.feature_dim else nn.Linear(self.feature_dim, self.dim, bias=False)
+        self.layer = known_layer(layer)
+        self.projection = make_layer(layer, self.feature_dim, self.dim)
         self.preprocess = preprocess
         self.frozen: tuple[str, ...] = ()
         try:
@@ -106,13 +115,14 @@ class Encoder(nn.Module):
         preprocess: Input | None = None,
         feature_dim: int | None = None,
     ) -> "Encoder":
-        """An encoder with the feature size that ``method`` needs.
+        """An encoder with the feature size and the layer that ``method`` needs.
 
         method: any ``Method``, for example ``SimplexHOC(slots=100)``, which needs 99 dimensions.
         backbone, preprocess, feature_dim: as for ``Encoder``.
         """
         size = _feature_dim(backbone, feature_dim)
-        return cls(backbone, method.feature_dim(size), preprocess=preprocess, feature_dim=size)
+        dim = method.feature_dim(size)
+        return cls(backbone, dim, preprocess=preprocess, feature_dim=size, layer=method.layer)
 
     @property
     def embedding_network(self) -> nn.Module:
@@ -220,6 +230,7 @@ class Encoder(nn.Module):
             "preprocess": None if self.preprocess is None else self.preprocess.to_json(),
             "frozen": list(self.frozen),
             "readout": self.readout,
+            **({} if self.layer == "projection" else {"layer": self.layer}),
             "info": self.info,
         }
         _write_model_files(Path(folder), description, self.state_dict())
@@ -250,6 +261,7 @@ class Encoder(nn.Module):
                 feature_dim=description["feature_dim"],
                 info=description["info"],
                 readout=description.get("readout", "simplex"),
+                layer=description.get("layer", "projection"),
             )
 
         with GENERATOR_LOCK, torch.random.fork_rng(devices=[]), at_most_parameters(1000 + 10 * len(tensors)):
@@ -320,6 +332,7 @@ def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise HoldfastError(f"{folder / CONFIG_FILE}: frozen must be a list of names, found {frozen!r}")
     try:
         _known_readout(description.get("readout", "simplex"))
+        known_layer(description.get("layer", "projection"))
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
     tensors, _ = read_torch(folder / WEIGHTS_FILE)

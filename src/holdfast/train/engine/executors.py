@@ -1,4 +1,4 @@
-"""How a training step is executed: eagerly, compiled, as one CUDA graph, or as a graph of fused kernels.
+"""How a training step is executed: eagerly, compiled, or as one CUDA graph, perhaps with kernels of other code.
 
 CUDA graphs are captured and replayed so that several runs can train in threads of one process.
 """
@@ -7,18 +7,38 @@ import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.kernels import fused_network, why_no_kernels
-from holdfast.train.engine.options import Executor
+from holdfast.train.engine.options import EXECUTORS, Executor
 from holdfast.train.engine.step import TrainingStep, old_model_stream
 
-NEED_GPU = ("graph", "fused")
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels that compute networks in a captured step.
+
+    compiled: makes a function that computes a network.
+    why_not: why a step cannot use the kernels; empty if it can.
+    """
+
+    compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]]
+    why_not: Callable[[TrainingStep], str]
+
+
+_kernels: dict[str, Kernels] = {}
+
+
+def register_kernels(name: str, kernels: Kernels) -> None:
+    """Add an executor: a CUDA graph of a step with networks computed by ``kernels``. "auto" never means it."""
+    _kernels[name] = kernels
+    if name not in EXECUTORS:
+        EXECUTORS.append(name)
+
 
 WARM_UP = 3
 """Eager steps before a graph is captured: libraries choose algorithms and allocate memory in the first ones.
@@ -42,18 +62,18 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     if kind == "compiled":
         step = replace(step, compiled=torch.compile)
         return GraphedStep(step) if device.type == "cuda" else step
-    if kind == "fused":
-        if reason := _why_not_fused(step):
-            raise HoldfastError(f"executor 'fused' cannot be used here: {reason}; set it to auto")
-        step = replace(step, compiled=fused_network)
+    if kernels := _kernels.get(kind):
+        if reason := kernels.why_not(step):
+            raise HoldfastError(f"executor {kind!r} cannot be used here: {reason}; set it to auto")
+        step = replace(step, compiled=kernels.compiled)
     return GraphedStep(step)
 
 
 def chosen_executor(wanted: Executor, step: TrainingStep) -> Executor:
     """The executor that ``wanted`` means for this step: "auto" is "graph" on a GPU and "eager" elsewhere.
 
-    The two give the same bits. "fused" rounds to bf16 in other places, so "auto" never means it. A step with the user's
-    own optimiser or augmentation is eager: a CUDA graph would repeat what Python code did once.
+    The two give the same bits. A step with the user's own optimiser or augmentation is eager: a CUDA graph would repeat
+    what Python code did once.
     """
     if wanted != "auto":
         return wanted
@@ -66,19 +86,8 @@ def _calls_own_code(step: TrainingStep) -> bool:
 
 def refuse_without_gpu(wanted: Executor, device: torch.device) -> None:
     """Raise if ``wanted`` needs a GPU and ``device`` is not one."""
-    if wanted in NEED_GPU and device.type != "cuda":
+    if (wanted == "graph" or wanted in _kernels) and device.type != "cuda":
         raise HoldfastError(f"executor {wanted!r} needs a GPU, and this run is on {device.type}; set it to auto")
-
-
-def _why_not_fused(step: TrainingStep) -> str:
-    """Why the step cannot use the fused kernels; empty if it can."""
-    if step.options.precision != "bf16":
-        return f"the kernels compute in bf16 and precision is {step.options.precision}"
-    height, width = (step.options.resized_crop,) * 2 if step.options.resized_crop else step.images.height_width
-    for network in (step.encoder, step.old):
-        if network is not None and (reason := why_no_kernels(network, height, width)):
-            return reason
-    return ""
 
 
 def kernel_signature(step: TrainingStep) -> Hashable:

@@ -14,7 +14,9 @@ from holdfast.train.methods.option_checks import check_choice, check_positive
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["step", "cosine", "constant"]
 Precision = Literal["fp32", "bf16"]
-Executor = Literal["auto", "eager", "compiled", "graph", "fused"]
+Executor = str
+EXECUTORS = ["auto", "eager", "compiled", "graph"]
+"""Names of executors. ``register_kernels`` adds to them."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class FitOptions:
     crop_scale: least and largest area of such a box, as fractions of the image; default (0.08, 1).
     crop_ratio: least and largest ratio of width to height of such a box; default (3/4, 4/3).
     flip: mirror images at random; default True.
-    executor: how steps are executed (training/executors.py). "auto" (default) is "graph" (a CUDA graph) on a GPU and
-        "eager" elsewhere; both give the same bits. "compiled" uses torch.compile. "fused" is a CUDA graph of kernels
-        made for the network: faster, in bf16 only, and rounded in other places than torch does.
+    executor: how steps are executed (engine/executors.py). "auto" (default) is "graph" (a CUDA graph) on a GPU and
+        "eager" elsewhere; both give the same bits. "compiled" uses torch.compile. Code outside the package can add
+        executors with kernels of its own (``register_kernels``).
     images: where the training images are: "device", "stream" (copied to it batch by batch), or "auto" (default), which
         streams them if they do not fit.
     gather: with several ranks, whether the loss of each rank is that of the whole batch (default) or of its part.
@@ -100,10 +102,11 @@ class FitOptions:
             ("schedule", Schedule),
             ("precision", Precision),
             ("draw", Draw),
-            ("executor", Executor),
             ("images", Placement),
         ):
             check_choice(kinds, **{name: getattr(self, name)})
+        if self.executor not in EXECUTORS:
+            raise HoldfastError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.executor!r}")
         least_values = {
             "epochs": 1,
             "batch_size": 2,

@@ -1,4 +1,4 @@
-"""Run a recipe: train, evaluate and report it in a run folder. A run can be killed at any moment and resumed."""
+"""Run a recipe: train and evaluate it in a run folder. A run can be killed at any moment and resumed."""
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import FolderRefusedError, RunFolder
 from holdfast.core.storage import TEMPORARY, check_file_writable, read_json, without_nan, write_json, write_text
 from holdfast.core.wording import are, counted
-from holdfast.reports import write_report
 from holdfast.train.data import ImageSet, OpenSet
 from holdfast.train.data.device_images import Images
+from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.train.encoders.backbones import is_own_code
@@ -35,19 +35,19 @@ from holdfast.train.events import (
     EventLog,
     FeaturesBegan,
     Note,
+    OnEvent,
     RunEnded,
     RunWarning,
     TaskBegan,
     TasksPlanned,
+    ignore_event,
     read_events,
 )
 from holdfast.train.experiments.assemble import Experiment, SharedData, assemble
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.plan import steps_per_task
 from holdfast.train.experiments.schema import Recipe, check_recipe
-from holdfast.train.experiments.sinks import LoggedRun, Sinks, check_sinks, logging_to
 from holdfast.train.run_session import RunSession
-from holdfast.train.scenarios import Task
+from holdfast.train.scenarios import Scenario, Task
 
 
 def run_recipe(
@@ -59,9 +59,9 @@ def run_recipe(
     models: str | Path | None = None,
     device: str = "auto",
     resume: bool = False,
-    sinks: Sequence[str] = (),
+    on_event: OnEvent = ignore_event,
 ) -> "RunMetrics":
-    """Train, evaluate and report a recipe in the folder ``out``, as ``holdfast run`` does.
+    """Train and evaluate a recipe in the folder ``out``, as ``holdfast run`` does.
 
     recipe: a TOML file, or the name of a built-in recipe.
     out: the run folder.
@@ -70,7 +70,7 @@ def run_recipe(
     models: the folder of pre-trained models; default: $HOLDFAST_MODELS, else ``./models``.
     device: auto, cpu, cuda or cuda:N.
     resume: continue the run in the folder; without it a folder with a run is refused.
-    sinks: log sinks besides the folder's own log: tensorboard, wandb, mlflow.
+    on_event: called with each event of the run (``holdfast.train.events``); by default the folder's log has them.
 
     >>> from holdfast import run_recipe
     >>> small = ["scenario.initial=2", "scenario.tasks=2", "backbone.width=4", "train.epochs=1"]
@@ -83,7 +83,8 @@ def run_recipe(
     """
     checked = check_recipe(read_recipe(str(recipe), settings))
     shared = SharedData(None if data is None else Path(data), None if models is None else Path(models))
-    return RunMetrics(execute(checked, RunFolder(out), shared=shared, device=device, resume=resume, sinks=sinks))
+    control = RunControl(on_event)
+    return RunMetrics(execute(checked, RunFolder(out), shared=shared, device=device, resume=resume, control=control))
 
 
 class RunMetrics(dict[str, Any]):
@@ -114,16 +115,14 @@ def execute(
     shared: SharedData | None = None,
     device: str = "auto",
     resume: bool = False,
-    sinks: Sequence[str] = (),
     control: RunControl | None = None,
 ) -> dict[str, Any]:
-    """Train, evaluate and report a checked recipe; returns the content of ``metrics.json``.
+    """Train and evaluate a checked recipe; returns the content of ``metrics.json``.
 
     folder: where the run is written. A folder with a run of another recipe is refused.
     shared: the data, if several runs share it.
     device: auto, cpu, cuda or cuda:N.
     resume: continue a run of this recipe in the folder; without it such a folder is refused.
-    sinks: names of log sinks.
     control: receives the progress events, stops the run, and names the ranks that train together. The first rank does
     everything; the others only train, and read the metrics that it wrote.
     """
@@ -132,7 +131,6 @@ def execute(
     where = ranks.device or resolve_device(device)
     with naming_table("train"):  # first, so that nothing is written if it is refused
         refuse_without_gpu(recipe["train"]["executor"], where)
-    check_sinks(sinks)
     claim = partial(claim_folder, recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     if ranks.first:
         claim()
@@ -141,11 +139,7 @@ def execute(
     images = shared.images(experiment.data.train, where, experiment.options.images)
     if not ranks.first:
         return _train_as_further_rank(experiment, folder, images, ranks)
-    logged, steps = LoggedRun(folder, recipe.tables), _planned_steps(experiment)
-    with (
-        folder.locked(then=claim),
-        logging_to(sinks, logged, steps, warn=lambda text: on_event(RunWarning(text))) as logs,
-    ):
+    with folder.locked(then=claim):
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
         session = RunSession(folder, {**describe(str(where)), "ranks": ranks.world})
@@ -161,7 +155,7 @@ def execute(
                 known = None
             on_event(event)
 
-        store = _train(recipe, experiment, folder, images, logs, replace(control, on_event=record_session))
+        store = _train(recipe, experiment, folder, images, replace(control, on_event=record_session))
         session.record()  # if all tasks were trained before, only the evaluation is repeated
         control.cancel.raise_if_requested()
         on_event(EvaluationBegan())
@@ -190,8 +184,6 @@ def execute(
             metrics = {**{key: known[key] for key in ("mixed", "bridged") if key in known}, **metrics}
         metrics = without_nan(metrics)  # so that the returned metrics equal those on disk
         write_json(folder.metrics, metrics)
-        write_report([folder.path], folder.report)
-        logs.summary(metrics["protocols"])
     ranks.wait()
     on_event(RunEnded())
     return metrics
@@ -264,14 +256,13 @@ def _train(
     experiment: Experiment,
     folder: RunFolder,
     images: Images,
-    logs: Sinks,
     control: RunControl,
 ) -> FeatureStore:
     """Train the scenario and store the features of every model."""
     event_log = EventLog(folder.log)
 
     def on_event(event: Event) -> None:
-        for receiver in (event_log, logs, control.on_event):
+        for receiver in (event_log, control.on_event):
             receiver(event)
 
     store = FeatureStore(folder.features)
@@ -326,6 +317,13 @@ def _bf16_warning(experiment: Experiment, where: torch.device) -> Iterator[str]:
     """A warning if the CPU emulates bf16: a step of seconds in float32 may then take minutes."""
     if experiment.options.precision == "bf16" and emulates_bf16(where):
         yield "this CPU emulates bf16, many times slower than float32; train.precision=fp32 is faster"
+
+
+def steps_per_task(scenario: Scenario, *, epochs: int, batch_size: int) -> list[int]:
+    """Optimiser steps of each task."""
+    return [
+        epochs * steps_per_epoch(len(task.new_indices), len(task.buffer_indices), batch_size) for task in scenario.tasks
+    ]
 
 
 def _planned_steps(experiment: Experiment) -> list[int]:

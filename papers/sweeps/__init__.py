@@ -1,0 +1,1 @@
+"""Many runs on one device, in threads of one process or shared over several: ``python -m papers.sweeps``."""

@@ -1,0 +1,297 @@
+"""The page: right cells marked, everything escaped, nothing fetched."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.core.errors import HoldfastError
+from holdfast.metrics import compatibility_summary
+from papers.run_pages import read_run, render, write_report
+from papers.run_pages.__main__ import app
+
+MATRIX = [[0.50, None, None], [0.50, 0.60, None], [0.55, 0.59, 0.70]]  # a tie, a pass, a failure
+
+
+def made_run(folder, method="simplex_hoc", matrix=MATRIX, protocols=("template", "instance"), **more):
+    folder.mkdir(parents=True, exist_ok=True)
+    C = np.array(matrix, dtype=float)
+    record = {**compatibility_summary(C), "matrix": matrix}
+    record = json.loads(json.dumps(record).replace("NaN", "null"))
+    value = {"method": method, "protocols": dict.fromkeys(protocols, record), **more}
+    (folder / "metrics.json").write_text(json.dumps(value))
+    return folder
+
+
+def page_of(*folders, **options):
+    return render([read_run(folder) for folder in folders], **options)
+
+
+def matrices(page):
+    """Every heat map as {(query model, gallery model): (classes, shown)}."""
+    found = []
+    for table in re.findall(r'<table class="heat">(.*?)</table>', page, re.S):
+        cells = {}
+        for t, row in enumerate(re.findall(r"<tr>(<th scope=\"row\".*?)</tr>", table, re.S), start=1):
+            for k, (attributes, shown) in enumerate(re.findall(r"<td([^>]*)>(.*?)</td>", row), start=1):
+                classes = re.search(r'class="([^"]*)"', attributes)
+                cells[t, k] = (set(classes[1].split()) if classes else set(), re.sub("<.*?>", "", shown))
+        found.append(cells)
+    return found
+
+
+def test_failing_cells_are_exactly_where_strict_greater_fails(tmp_path):
+    rng = np.random.default_rng(0)
+    C = np.tril(rng.integers(2, 8, (6, 6)) / 10)  # coarse, so that ties occur
+    cells = matrices(page_of(made_run(tmp_path / "a", matrix=C.tolist())))[0]
+    for t in range(6):
+        for k in range(6):
+            classes, shown = cells[t + 1, k + 1]
+            assert ("fails" in classes) == (k < t and not C[t, k] > C[k, k])
+            assert ("self" in classes) == (t == k)
+            assert shown == (f"{100 * C[t, k]:.1f}" if k <= t else "")
+
+
+def test_not_comparable_is_a_dash_and_no_failure(tmp_path):
+    page = page_of(made_run(tmp_path / "a", matrix=[[0.5, None], [None, 0.7]]))
+    assert matrices(page)[0][2, 1] == ({"unknown"}, "–")
+    assert "<td>–</td>" in page  # AA and ACA are undefined
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.S)
+
+
+def test_tooltips_tell_the_comparison(tmp_path):
+    page = page_of(made_run(tmp_path / "a"))
+    assert (
+        "Model 2 searching the gallery of model 1: 50.0 %, model 1 itself 50.0 % (+0.0 points): not compatible" in page
+    )
+    assert "Model 3 searching the gallery of model 1: 55.0 %, model 1 itself 50.0 % (+5.0 points): compatible" in page
+
+
+def test_everything_is_escaped(tmp_path):
+    evil = '<script>alert("x")</script>'
+    folder = made_run(
+        tmp_path / "a", method=evil, tasks=[{"task": evil, evil: 1}], data={"train": {"fingerprint": evil, evil: evil}}
+    )
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["protocols"][evil] = dict(metrics["protocols"]["template"], extras={evil: MATRIX})
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "recipe.toml").write_text("name = '" + evil + "'\n['" + evil + "']\nx = ['" + evil + "']\n")
+    (folder / "environment.json").write_text(json.dumps({evil: evil}))
+    (folder / "log.jsonl").write_text('{"event": "epoch", "loss": 2}\n{"event": "epoch", "loss": 1}\n')
+    page = page_of(folder, title=evil)
+    assert "<script" not in page.lower()
+    assert page.count("&lt;script&gt;") > 10
+
+
+def test_nothing_outside_is_asked_for(tmp_path):
+    page = page_of(made_run(tmp_path / "a"), made_run(tmp_path / "b", method="er"))
+    assert "://" not in page
+    assert not re.search(r"\b(src|href|srcset|action|data)\s*=", page)
+    assert "@import" not in page
+    assert "url(" not in page
+    assert "default-src 'none'" in page
+
+
+def test_both_protocols_are_there_and_can_be_chosen(tmp_path):
+    page = page_of(made_run(tmp_path / "a"))
+    assert len(matrices(page)) == 2
+    for i, name in enumerate(("Template", "Instance")):
+        assert f'<label for="protocol-{i}">{name}</label>' in page
+        assert f"#protocol-{i}:checked ~ .view-{i}" in page
+        assert f"{name} protocol" in page
+    assert page.count(" checked>") == 1
+
+
+def test_one_protocol_needs_no_switch(tmp_path):
+    page = page_of(made_run(tmp_path / "a", protocols=("template",)))
+    assert '<label for="protocol-0" hidden>' in page
+    assert "Instance" not in page
+
+
+def test_headline_and_bold_name_the_best(tmp_path):
+    good = made_run(tmp_path / "good", matrix=[[0.5, 0], [0.6, 0.7]])
+    poor = made_run(tmp_path / "poor", method="er", matrix=[[0.5, 0], [0.1, 0.8]])
+    page = page_of(poor, good)
+    assert "With d-Simplex-HOC, the one pairing of a newer model with an older gallery works better than" in page
+    assert "next is ER with 0.0&nbsp;%" in page
+    assert "<strong>60.00</strong>" in page
+    assert "<strong>0.00</strong>" not in page
+
+
+def test_headline_where_runs_are_level(tmp_path):
+    """All that share the highest ACA are named; where nobody has a compatible pair, AA is what is told."""
+    level = [made_run(tmp_path / name, method=name, matrix=[[0.5, 0], [0.6, 0.7]]) for name in ("er", "cvs", "bct")]
+    assert "shares the highest compatible accuracy (ACA) of 3 runs, 60.0&nbsp;%; also CVS, BCT-ER." in page_of(*level)
+    none = [
+        made_run(tmp_path / f"no-{name}", method=name, matrix=[[0.5, 0], [0.1, last]])
+        for name, last in (("er", 0.3), ("fan", 0.6), ("lce", 0.3))
+    ]
+    page = page_of(*none)
+    assert "With FAN, the one pairing of a newer model with an older gallery works no better than" in page
+    assert "None of 3 runs has such a pairing; its average accuracy (AA) is the highest, 40.0&nbsp;%." in page
+    assert "shares the highest" not in page
+
+
+def test_nothing_is_bold_where_all_runs_are_level(tmp_path):
+    def bold(*matrices):
+        runs = [made_run(tmp_path / f"{i}", matrix=m, protocols=("template",)) for i, m in enumerate(matrices)]
+        return re.findall("<strong>(.*?)</strong>", page_of(*runs))
+
+    fails = [[0.5, 0], [0.1, 0.6]]
+    assert bold(fails, fails) == []  # AC and ACA 0 for both, and the same AA
+    assert bold(fails, [[0.5, 0], [0.1, 0.9]]) == ["50.00"]  # only AA tells them apart
+    assert bold(fails, [[0.5, 0], [None, 0.9]]) == []  # one of them has no scores
+
+
+def test_runs_that_cannot_be_compared_are_not_ranked(tmp_path):
+    small = made_run(tmp_path / "small", matrix=[[0.5, 0], [0.6, 0.7]])
+    page = page_of(small, made_run(tmp_path / "large", method="er"))
+    assert "No run is called the best" in page
+    assert "different numbers of models (2, 3)" in page
+    assert "<strong>" not in page
+    one = made_run(tmp_path / "x", data={"query": {"fingerprint": "1"}})
+    other = made_run(tmp_path / "y", data={"query": {"fingerprint": "2"}})
+    assert "query images are not the same" in page_of(one, other)
+
+
+def test_same_method_twice_is_told_apart(tmp_path):
+    page = page_of(made_run(tmp_path / "monday"), made_run(tmp_path / "tuesday"))
+    assert "d-Simplex-HOC (monday)" in page
+    assert "d-Simplex-HOC (tuesday)" in page
+
+
+def test_unknown_method_keeps_its_name(tmp_path):
+    assert "my_method" in page_of(made_run(tmp_path / "a", method="my_method"))
+
+
+def test_settings_that_differ_have_a_column_each(tmp_path):
+    runs = [made_run(tmp_path / "a"), made_run(tmp_path / "b", method="er")]
+    for run, rate in zip(runs, (0.1, 0.2), strict=True):
+        (run / "recipe.toml").write_text(f"epochs = 70\n[optim]\nlr = {rate}\n")
+    page = page_of(*runs)
+    assert '<tr class="differs"><th scope="row">optim.lr</th><td>0.1</td><td>0.2</td></tr>' in page
+    assert page.count('<th scope="row">epochs</th><td>70</td></tr>') == 1
+
+
+def test_one_model_only(tmp_path):
+    page = page_of(made_run(tmp_path / "a", matrix=[[0.5]]))
+    assert "has one model so far" in page
+    assert len(matrices(page)[0]) == 1
+
+
+def test_thirty_one_models(tmp_path):
+    C = np.tril(np.full((31, 31), 0.4))
+    cells = matrices(page_of(made_run(tmp_path / "a", matrix=C.tolist())))[0]
+    assert sum("fails" in classes for classes, _ in cells.values()) == 31 * 30 // 2
+
+
+def test_write_report_is_one_file_and_needs_a_run(tmp_path):
+    out = tmp_path / "pages" / "report.html"
+    write_report([made_run(tmp_path / "a")], out, title="Caf\u00e9 \ud800")
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+    with pytest.raises(HoldfastError, match="at least one run"):
+        write_report([], out)
+
+
+def test_a_method_that_maps_old_galleries_is_named(tmp_path):
+    import json
+
+    from papers.run_pages import read_run, render
+
+    matrix = [[0.5, None], [0.6, 0.7]]
+    scores = {"AC": 1.0, "AA": 0.6, "ACA": 0.6, "AC_tau": [None, 1.0], "AA_tau": [0.5, 0.6], "matrix": matrix}
+    for maps, shown in (([2], True), ([], False)):
+        record = {"method": "fan", "protocols": {"template": scores}, "maps": maps}
+        (tmp_path / "metrics.json").write_text(json.dumps(record))
+        assert ("passed a learned map" in render([read_run(tmp_path)])) is shown
+
+
+def update(shrank, moved, average):
+    kind = {"holds_on_average": average}
+    return {
+        "from": 1, "to": 2, "num_classes": 10, "shrank": shrank, "moved": moved, "old_class_mean": 36.4,
+        "same": kind, "different": kind,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("updates", "words"),
+    [
+        (
+            [update(1.0, 0.0, False)],
+            ["holds in this run", "prototypes stayed", "no cap grew", "36°", "Eq. 1a holds in 0"],
+        ),
+        (
+            [update(0.7, 0.0, True)],
+            ["does not hold", "caps grew in 3 of 10", "1 → 2 (3 of 10)", "Eq. 1b in 1 of 1 update."],
+        ),
+        ([update(1.0, 12.3, True)], ["does not hold", "moved by up to 12.3°", "no cap grew"]),
+        ([], ["the assumption is not tested"]),
+    ],
+)
+def test_the_verdict_on_the_theorems_assumption(updates, words):
+    from papers.run_pages.stationarity import verdict
+
+    found = verdict({"updates": updates})
+    assert all(word in found for word in words), found
+
+
+def bridged_run(folder, evil=""):
+    better = [[0.50, None, None], [0.58, 0.60, None], [0.62, 0.65, 0.70]]
+    record = json.loads(json.dumps({**compatibility_summary(better), "matrix": better}).replace("NaN", "null"))
+
+    def mixed(accuracy, first, tenth):
+        versions = [
+            {"model": k + 1, "share_of_gallery": 0.5, "share_of_hits": 0.5, "exposure": {"1": a, "10": b}}
+            for k, (a, b) in enumerate(zip(first, tenth))
+        ]
+        return {"accuracy": [0.5, accuracy], "reindexed": [0.5, 0.9], "versions": versions}
+
+    way = {"query_vectors": "bridged", "scores": f"scaled{evil}", **mixed(0.88, [0.93, None], [0.97, 1.02])}
+    bridged = {
+        "kind": f"rotation{evil}",
+        "pairs": 1000,
+        "protocols": {"template": record, "instance": record},
+        "mixed": [way],
+    }
+    return made_run(folder, bridged=bridged, mixed=mixed(0.6, [0.01, 1.9], [0.05, 1.8]))
+
+
+def test_bridged_scores_are_shown_beside_the_plain_ones(tmp_path):
+    page = page_of(bridged_run(tmp_path / "a"))
+    plain, bridged, *_ = matrices(page)
+    assert plain[2, 1] == ({"fails"}, "50.0")
+    assert bridged[2, 1] == (set(), "58.0")
+    assert "bridged queries (rotation)</b> <span>3 of 3 compatible (AC-R)" in page
+    assert page.count('class="first">AC-R</th>') == 2
+    assert page.count('class="first">AC</th>') == 2
+    assert "d-Simplex-HOC, rotation, 1,000 images" in page
+    assert "It is not the AC of papers" in page
+    assert "AC-R" not in page_of(made_run(tmp_path / "b"))
+
+
+def test_exposure_with_and_without_bridges(tmp_path):
+    rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", page_of(bridged_run(tmp_path / "a")))
+    shown = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
+    assert ["none", "raw", "60.0", "0.01, 1.90", "0.05, 1.80"] in shown
+    assert ["rotation", "scaled", "88.0", "0.93, –", "0.97, 1.02"] in shown
+    assert ["re-embedded", "", "90.0", "1", "1"] in shown
+    assert ["1", "50.0", "50.0", "0.01", "0.05", "–", "–"] in shown
+
+
+def test_bridged_records_are_escaped_and_checked(tmp_path):
+    assert "<script>" not in page_of(bridged_run(tmp_path / "a", evil="<script>"))
+    folder = made_run(tmp_path / "b", bridged={"kind": "rotation", "protocols": {"template": {"AC": 1}}})
+    with pytest.raises(HoldfastError, match="bridged, protocol 'template' has no matrix"):
+        read_run(folder)
+    assert read_run(made_run(tmp_path / "c", bridged=3)).bridged is None
+
+
+def test_the_command(tiny_run, tmp_path):
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(app, [str(tiny_run), str(tiny_run), "-o", str(page), "--title", "a <b> c"])
+    assert str(page) in result.stdout
+    assert "<title>a &lt;b&gt; c</title>" in page.read_text()

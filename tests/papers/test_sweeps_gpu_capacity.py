@@ -1,0 +1,211 @@
+"""What is refused, foretold and measured of a GPU's memory; the GPU is made up."""
+
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.core.errors import HoldfastError
+from holdfast.train.cuda_streams import PER_PRIORITY
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.events import StepsDone
+from holdfast.train.experiments.assemble import SharedData, assemble
+from papers.stationary import PAGES, ResultPage, StudyRun
+from papers.stationary.__main__ import app as study
+from papers.sweeps import gpu_memory
+from papers.sweeps.__main__ import app as sweeps
+from papers.sweeps.gpu_capacity import Capacity, PeakMemory, largest_of_each_kind, sweep_capacity
+from papers.sweeps.plan import plan
+
+GB = 10**9
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A card of 10 GB of which 8 are free; images stay where the CPU can see them."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (8 * GB, 10 * GB))
+    monkeypatch.setattr(SharedData, "images", lambda self, train, device, placement="auto": DeviceImages(train))
+
+    def takes(answer):
+        def bytes_per_run(experiment, images, test_batch=None, *, compact=False):
+            found = answer(experiment) if callable(answer) else answer
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(gpu_memory, "bytes_per_run", bytes_per_run)
+
+    return takes
+
+
+def fits(runs, wanted=4, processes=1, shared=None):
+    return sweep_capacity(runs, shared or SharedData(), CUDA, wanted, processes, False)
+
+
+def test_as_many_as_fit_and_what_is_then_in_use(gpu, tiny_recipe, capsys):
+    gpu(3 * GB)
+    assert fits(plan([str(tiny_recipe)], seeds=[0, 1, 2, 3])) == Capacity(2, 2 * GB + 2 * 3 * GB)
+    assert capsys.readouterr().err == "2 runs at once, about 3.00 GB of device memory each; 2 wait\n"
+
+
+def test_no_more_than_there_are_streams_for(gpu, tiny_recipe, capsys):
+    runs = plan([str(tiny_recipe)], seeds=range(70))
+    gpu(GB // 100)
+    assert fits(runs, 40).parallel == PER_PRIORITY == 32
+    assert capsys.readouterr().err == "32 runs at once, about 0.01 GB of device memory each; 38 wait\n"
+    assert fits(runs, 70, processes=2).parallel == 64
+    gpu(HoldfastError("no data"))
+    assert fits(runs, 40).parallel == 32
+    assert sweep_capacity(runs, SharedData(), torch.device("cpu"), 40, 1, False) == Capacity(40)  # no streams
+
+
+@pytest.mark.parametrize(("program", "verb"), [(sweeps, []), (study, ["reproduce"]), (app, ["pretrain"])])
+def test_the_help_says_how_many_that_is(program, verb):
+    """In figures of its own: what knows the number takes torch along, which help does without."""
+    shown = " ".join(CliRunner(env={"COLUMNS": "80"}).invoke(program, [*verb, "--help"]).stdout.split())
+    assert f"at a time; on a GPU at most {PER_PRIORITY}" in shown
+
+
+def test_the_last_tenth_is_for_a_single_run_and_no_more(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)])
+    gpu(8 * GB)
+    assert fits(runs, 1) == Capacity(1, 10 * GB)
+    gpu(8 * GB + 1)
+    with pytest.raises(HoldfastError) as refused:
+        fits(runs, 1)
+    assert str(refused.value) == (
+        f"{runs[0].name}: a single run takes about 8.00 GB of device memory, and 8.00 of 10.00 GB are free; make"
+        " train.batch_size or evaluation.batch_size smaller, set train.images=stream, or free the device"
+    )
+
+
+def test_processes_take_their_part_and_no_more_of_them_than_there_are_runs(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], seeds=[0, 1])
+    gpu(2 * GB)
+    images = SharedData().open_set(runs[0].recipe).train.images.nbytes
+    beside = 2 * (gpu_memory.PER_PROCESS + images)
+    assert fits(runs, 2, 20) == Capacity(2, 2 * GB + beside + 4 * GB)
+    gpu(7 * GB)
+    with pytest.raises(HoldfastError, match=r"1\.47 GB of them for 2 processes; .* fewer --processes"):
+        fits(runs, 2, 20)
+
+
+def test_running_out_of_memory_while_trying_is_an_answer(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"])
+    gpu(lambda experiment: torch.OutOfMemoryError("CUDA out of memory") if experiment.make_method().num_slots else GB)
+    with pytest.raises(HoldfastError, match=r"simplex_hoc-t3-s0: a single run took more than the 8\.00 of 10\.00 GB"):
+        fits(runs)
+
+
+def test_a_run_that_cannot_be_tried_leaves_the_others_theirs(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"])
+    gpu(lambda experiment: HoldfastError("no data") if experiment.make_method().num_slots else 3 * GB)
+    assert fits(runs) == Capacity(2, 8 * GB)
+    gpu(HoldfastError("no data"))
+    assert fits(runs) == Capacity(4)  # none of them gets far, and each says why
+
+
+def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"], tasks=[2, 5, 3], seeds=[0, 1])
+    tried = largest_of_each_kind(runs)
+    assert [(run.recipe.method, run.recipe["scenario"]["tasks"]) for run in tried] == [("er", 5), ("simplex_hoc", 5)]
+    smaller = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=["evaluation.batch_size=4"])
+    assert len(largest_of_each_kind([*runs, *smaller])) == 3
+    for setting in ("evaluation.compact=true", "scenario.buffer_per_class=9"):
+        assert len(largest_of_each_kind([*runs, *plan([str(tiny_recipe)], methods=["er"], settings=[setting])])) == 3
+    protocols = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=['evaluation.protocols=["template"]'])
+    assert len(largest_of_each_kind([*runs, *protocols])) == 2
+
+
+def test_test_images_are_tried_in_the_batches_asked_for(tiny_recipe, monkeypatch):
+    experiment = assemble(plan([str(tiny_recipe)])[0].recipe)
+    seen = []
+    monkeypatch.setattr(
+        gpu_memory, "extract", lambda encoder, images, **how: seen.append((len(images), how["batch_size"]))
+    )
+    for test_batch in (5, None):
+        gpu_memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
+    assert seen == [(5, 5), (len(experiment.data.query), None)]
+
+
+def test_compact_vectors_are_asked_about(gpu, tiny_recipe, monkeypatch):
+    told = []
+    monkeypatch.setattr(gpu_memory, "bytes_per_run", lambda *args, compact: told.append(compact) or GB)
+    for settings in ([], ["evaluation.compact=true"]):
+        fits(plan([str(tiny_recipe)], settings=settings))
+    assert told == [False, True]
+
+
+def test_the_peak_is_of_looks_a_second_apart(monkeypatch, capsys):
+    clock, used, events = [0.0], [0], []
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GB - used[0], 10 * GB))
+    watch = PeakMemory(CUDA, lambda name, event: events.append(name))
+    for clock[0], used[0] in ((0.0, 2 * GB), (0.9, 9 * GB), (1.0, 5 * GB), (2.5, 3 * GB)):
+        watch("a", StepsDone(1, 1))
+    assert (watch.bytes, events) == (5 * GB, ["a"] * 4)
+    watch.print(6 * GB)
+    watch.print(None)
+    assert capsys.readouterr().err == (
+        "at most 5.00 GB of the device in use (6.00 GB predicted)\nat most 5.00 GB of the device in use\n"
+    )
+
+
+def test_without_a_gpu_nothing_is_looked_at_or_said(capsys):
+    watch = PeakMemory(torch.device("cpu"), lambda name, event: None)
+    watch("a", StepsDone(1, 1))
+    watch.print(None)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def pretended(gpu, monkeypatch):
+    """Commands believe in the card, and their runs are over after one event."""
+
+    def run_all(runs, *arguments, watch, **options):
+        watch(runs[0].name, StepsDone(1, 1))
+        return {}
+
+    monkeypatch.setattr("papers.sweeps.sweep.run_all", run_all)
+    monkeypatch.setattr("papers.stationary.execute.run_all", run_all)
+    monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)
+    # Last: a module that is first imported after this would keep the replaced function.
+    monkeypatch.setattr("holdfast.train.devices.resolve_device", lambda name="auto": CUDA)
+    return gpu
+
+
+@pytest.fixture
+def commands(tiny_recipe, tmp_path, monkeypatch):
+    runs = [StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny")]
+    nothing = ResultPage("tiny", lambda: runs, lambda results, selection: [], lambda results, selection: [])
+    monkeypatch.setitem(PAGES, "tiny", nothing)
+    out = ["--out", str(tmp_path / "runs")]
+    return {
+        "sweep": [str(tiny_recipe), *out],
+        "reproduce": ["reproduce", "tiny", "--results", str(tmp_path / "results"), *out],
+    }
+
+
+@pytest.mark.parametrize("name", ["sweep", "reproduce"])
+def test_commands_say_what_was_predicted_and_what_it_was(pretended, commands, name):
+    pretended(3 * GB)
+    line = "at most 2.00 GB of the device in use (5.00 GB predicted)"
+    result = CliRunner().invoke(study if name == "reproduce" else sweeps, commands[name])
+    assert result.exit_code == 0, result.output
+    assert line in result.stderr
+    for flag in ("--quiet", "--json"):
+        assert (
+            "in use" not in CliRunner().invoke(study if name == "reproduce" else sweeps, [*commands[name], flag]).output
+        )
+
+
+@pytest.mark.parametrize("name", ["sweep", "reproduce"])
+def test_commands_start_nothing_that_does_not_fit(pretended, commands, name, tmp_path):
+    pretended(9 * GB)
+    result = CliRunner().invoke(study if name == "reproduce" else sweeps, commands[name])
+    assert isinstance(result.exception, HoldfastError)
+    assert "a single run takes about 9.00 GB" in str(result.exception)
+    assert not (tmp_path / "runs").exists()
