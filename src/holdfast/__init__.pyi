@@ -47,4 +47,6 @@ from .train.versions import adopt as adopt
 from .train.versions import read_adopted as read_adopted
 from .train.versions import start as start
 from .train.versions import update as update
+from .upgrade import NewVectors as NewVectors
+from .upgrade import Upgrade as Upgrade
 from .vectors import nearest as nearest

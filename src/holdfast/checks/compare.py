@@ -23,6 +23,8 @@ from holdfast.core.wording import are, counted
 from holdfast.metrics.intervals import Interval, gain_interval, mean_interval, repeated_queries, units_needed
 from holdfast.metrics.ranking import RankingScore, ranking_score
 from holdfast.upgrade.strategies import (
+    BLEND_WEIGHT,
+    WEIGHT,
     Candidates,
     blended_queries,
     candidate_scores,
@@ -40,8 +42,6 @@ from holdfast.vectors.search import Progress, VectorProblems, float32, search_bl
 Floats = NDArray[np.float64]
 RECOMMENDED, KEEP, NOT_JUDGED = "recommended", "keep the old model", "not judged"
 EXIT_CODES = {RECOMMENDED: 0, KEEP: 1, NOT_JUDGED: 3}
-WEIGHT, BLEND_WEIGHT = 0.7, 0.3
-"""Weights of the new score in a two-stage search, and of the bridged query in a blend: docs/results/serving-both.md."""
 COUNTS = (20, 50, 100, 200)
 SHARES = (0.1, 0.5, 0.9)
 TESTED_COUNT = 50
@@ -469,11 +469,11 @@ def _measured(
     for count in (number for number in counts if number <= whole or number == counts[0]):
         for source in SOURCES:
             if source == "both" and "bridge" in by_source:
-                parts = [Candidates(*(part[:, :count] for part in by_source[name])) for name in ("old", "bridge")]
+                parts = [by_source[name].first(count) for name in ("old", "bridge")]
                 found = merged_candidates(parts[0], parts[1], count)
                 new = _looked_up(found, by_source, new_scores, count)
             elif source in by_source:
-                found = Candidates(*(part[:, :count] for part in by_source[source]))
+                found = by_source[source].first(count)
                 new = new_scores[source][:, :count]
             else:
                 continue

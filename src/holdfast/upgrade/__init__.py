@@ -1,5 +1,6 @@
 """Both models at query time: candidates of the old index, scored by the new model. Nothing is re-embedded before."""
 
+from holdfast.upgrade.new_vectors import NewVectors, content_hash
 from holdfast.upgrade.strategies import (
     Candidates,
     blended_queries,
@@ -9,12 +10,18 @@ from holdfast.upgrade.strategies import (
     ranked,
     standardised,
 )
+from holdfast.upgrade.upgrade import Upgrade, UpgradeAnswer, UpgradeHit
 
 __all__ = [
     "Candidates",
+    "NewVectors",
+    "Upgrade",
+    "UpgradeAnswer",
+    "UpgradeHit",
     "blended_queries",
     "candidate_scores",
     "combined_scores",
+    "content_hash",
     "merged_candidates",
     "ranked",
     "standardised",

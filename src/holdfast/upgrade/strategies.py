@@ -19,6 +19,9 @@ from holdfast.core.real_arrays import real_array
 from holdfast.vectors.lengths import unit
 
 Floats = NDArray[np.float64]
+WEIGHT, BLEND_WEIGHT = 0.7, 0.3
+"""Default weights of the new score in a two-stage search, and of the bridged query in a blend; chosen and measured in
+docs/results/serving-both.md."""
 _EVEN = 1e-6
 """Scores whose deviation is below this are equal but for the rounding of float32."""
 
@@ -28,6 +31,10 @@ class Candidates(NamedTuple):
 
     items: NDArray[np.int64]
     scores: Floats
+
+    def first(self, count: int) -> "Candidates":
+        """The first ``count`` of each query."""
+        return Candidates(self.items[:, :count], self.scores[:, :count])
 
 
 def standardised(scores: ArrayLike) -> Floats:
@@ -96,10 +103,10 @@ def merged_candidates(first: Candidates, second: Candidates, count: int) -> Cand
     The scores of each search are standardised over its own candidates of a query. An item that both found counts once,
     with the larger of its two scores.
 
-    >>> by_old = Candidates(np.array([[7, 4]]), np.array([[0.9, 0.8]]))
+    >>> by_old = Candidates(np.array([[7, 4, 1]]), np.array([[0.9, 0.8, 0.1]]))
     >>> by_bridge = Candidates(np.array([[4, 2]]), np.array([[0.3, 0.1]]))
     >>> merged_candidates(by_old, by_bridge, 3).items.tolist()
-    [[7, 4, 2]]
+    [[4, 7, 2]]
     """
     items = np.concatenate([first.items, second.items], axis=1)
     scores = np.concatenate([standardised(first.scores), standardised(second.scores)], axis=1)
