@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from holdfast import compare
 from holdfast.checks.compare import bridge_candidates, way_name
-from holdfast.checks.judged_queries import read_judgements
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
 from holdfast.reports.compare_page import compare_markdown, render_comparison
@@ -176,15 +175,6 @@ def test_one_command_with_two_files_and_judgements(tmp_path):
     assert "judgements are missing" in " ".join(missing.output.split())
     bad = CliRunner().invoke(app, ["compare", files[0], str(tmp_path / "none.npz"), "-q"])
     assert bad.exit_code == 2
-
-
-def test_judgements_of_beir_and_trec_are_the_same(tmp_path):
-    (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t2\n1\tb\t0\n")
-    (tmp_path / "trec.txt").write_text("1 0 a 2\n1 0 b 0\n")
-    assert read_judgements(tmp_path / "beir.tsv") == read_judgements(tmp_path / "trec.txt") == {"1": {"a": 2, "b": 0}}
-    (tmp_path / "bad.txt").write_text("1 a\n")
-    with pytest.raises(HoldfastError, match="line 1: 2 columns"):
-        read_judgements(tmp_path / "bad.txt")
 
 
 def test_bad_options_are_refused():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.checks.judgements import read_judgements
 from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import are, counted
 from holdfast.metrics.intervals import same_answers
@@ -118,21 +119,3 @@ def _as_grades(relevance: Relevance) -> Mapping[str, Mapping[str, float]]:
         grades.setdefault(str(query), {})[str(item)] = 1.0
     return grades
 
-
-def read_judgements(path: Path) -> dict[str, dict[str, float]]:
-    """``{query: {item: grade}}`` of a file: BEIR's three columns, with a header or without, or TREC's four."""
-    if not path.exists():
-        raise HoldfastError(f"{path}: no such file")
-    grades: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        words = line.split("\t") if "\t" in line else line.split()
-        if not line.strip() or (number == 1 and words[0].lower().replace("_", "-") in ("query-id", "qid", "query")):
-            continue
-        if len(words) not in (3, 4):
-            raise HoldfastError(f"{path}, line {number}: {len(words)} columns; BEIR has 3 and TREC 4: {line[:80]!r}")
-        try:
-            grade = float(words[-1])
-        except ValueError:
-            raise HoldfastError(f"{path}, line {number}: {words[-1]!r} is not a grade") from None
-        grades.setdefault(words[0].strip(), {})[words[-2].strip()] = grade
-    return grades
