@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import compare
-from holdfast.checks.compare import bridge_candidates, way_name
+from holdfast.checks.compare import bridge_candidates
+from holdfast.checks.measured_ways import way_name
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
 from holdfast.reports.compare_page import compare_markdown, render_comparison

@@ -118,4 +118,3 @@ def _as_grades(relevance: Relevance) -> Mapping[str, Mapping[str, float]]:
         query, item = pair[0], pair[1]
         grades.setdefault(str(query), {})[str(item)] = 1.0
     return grades
-
