@@ -136,6 +136,11 @@ def main() -> None:
     for name in options.sets:
         for old, new in PAIRS:
             begin = time.perf_counter()
+            if not all(
+                (options.vectors / name.removesuffix("-log") / f"{model}-docs.npz").exists() for model in (old, new)
+            ):
+                sys.stderr.write(f"{name}, {old} to {new}: files are missing\n")
+                continue
             if (name, old, new) not in done:
                 case = read_replacement(options.vectors, name, old, new)
                 values = measured(case)
