@@ -1,4 +1,4 @@
-"""What ``holdfast.Upgrade`` adds to a search of the old index if all candidates are cached; the cache's disk and memory.
+"""What ``holdfast.Upgrade`` adds to a search of the old index if all candidates are cached; the cache in GB.
 
     python bench/upgrade.py [--items 1000000] [--dim 512] [--searches 2000] [--folder DIR] [--json FILE]
 
