@@ -117,7 +117,7 @@ def test_the_huge_image_is_small_on_the_wire():
         (Item("\ud800", vector=np.ones(32)), "broken Unicode"),
         *(
             (Item(blank, vector=np.ones(32)), "no visible character")
-            for blank in (" ", "\u00a0\u3000", "\u200b \ufeff")
+            for blank in (" ", "\u00a0\u3000", "\u200b \ufeff", "\u2800\u3164", "\ufe0f", "\u0378")
         ),
         *(
             (Item(f"a{mark}b", vector=np.ones(32)), "line separators or marks")
@@ -223,13 +223,13 @@ def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, t
         items.append(Item(str(number), path=file, label=f"class {number % 8}"))
     gallery.add(items)
     other = make_model(tmp_path / "other", 17, width=8)
-    refusal = r"incompatible on version 1: at most 1 point lost: no \(.*40 items.*\); --force registers it all the same"
+    refusal = r"finds less on version 1: at most 1 point lost: no \(.*40 items.*\); --force registers it all the same"
     with pytest.raises(HoldfastError, match=refusal):
         gallery.register(other, bridge="none")
     assert len(gallery.versions()) == 1
     version = gallery.register(other, force=True, bridge="none")
     (check,) = version.checks
-    assert (version.number, check["version"], check["verdict"]) == (2, 1, "incompatible")
+    assert (version.number, check["version"], check["verdict"]) == (2, 1, "worse")
     assert check["self_test"]["value"] == 1.0
     assert gallery.versions()[1].checks == [check]
 

@@ -8,7 +8,7 @@ from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.encoders.model_card import card
 
 EVIDENCE = {
-    "name": "1", "weights_sha256": "ab" * 32, "which": "all classes", "verdict": "compatible", "score": "top1",
+    "name": "1", "weights_sha256": "ab" * 32, "which": "all classes", "verdict": "better", "score": "top1",
     "protocol": "instance", "confidence": 0.95, "queries": 50, "gallery": 60, "classes": 7,
     "gain": {"value": 0.031, "low": 0.0125, "high": 0.05},
 }  # fmt: skip

@@ -288,8 +288,8 @@ def _read_bridge(folder: Path) -> Bridge | None:
         kind=Affine.kind,
         options={},
         dims=(new_size, size),
-        map=Affine(matrix.T.contiguous(), torch.zeros(size)),
+        map=Affine(matrix.T.numpy(), np.zeros(size, np.float32)),
         scale=ScoreScale(),
-        error_weights=torch.zeros(size + 1),
+        error_weights=np.zeros(size + 1, np.float32),
         evidence=Evidence("not measured", float("nan"), 0, 0, 0, (unknown,)),
     )

@@ -19,7 +19,7 @@ from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.maps import ridge_weights
 from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate
 from holdfast.checks.query_outcomes import QueryOutcomes
-from holdfast.checks.verdict import verdict
+from holdfast.checks.verdict import VERDICTS, better_answer
 from holdfast.train.geometry import DSimplex, unit
 from holdfast.train.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
 from holdfast.train.versions.adoption_result import BRIDGE, MEANS, PROJECTION, Later, Question
@@ -124,7 +124,7 @@ class Trial:
         right = np.zeros(len(query_rows), dtype=bool)
         for start in range(0, len(query_rows), _QUERIES_AT_ONCE):
             asked = query_rows[start : start + _QUERIES_AT_ONCE]
-            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0].numpy()
+            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0]
             right[start : start + len(asked)] = self.labels[gallery_rows[found]] == self.labels[asked]
             self.progress(what, start + len(asked), len(query_rows))
         return right
@@ -158,9 +158,9 @@ class Trial:
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
         how = self.resampling()
-        decision, reason = verdict(gain, how.units(before.values), how.drawn)
+        answer = better_answer(gain, how.units(before.values), how.drawn)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
-        return Later(self.score(after), gain, decision, reason, as_is)
+        return Later(self.score(after), gain, VERDICTS[answer.answer], answer.reason, as_is)
 
     def question(self) -> Question:
         """How many queries there are, and what they score without any way."""
@@ -291,7 +291,7 @@ def _bridge(trial: Trial, new: Tensor) -> Measured:
     bridge = fit_bridge(
         new[rows], trial.old[rows], trial.labels[rows], items=items, most=trial.bridge_pairs, seed=trial.seed
     )
-    later = trial.later(bridge(new), trial.old, "searching with bridged queries")
+    later = trial.later(torch.from_numpy(bridge(new)), trial.old, "searching with bridged queries")
     return Measured(BRIDGE, {"kind": bridge.kind, **bridge.options}, later=later)
 
 
@@ -353,7 +353,7 @@ def fit_projection(
 
 def ridge_map(new: Tensor, old: Tensor) -> Tensor:
     """D x D', ridge regression from new to old vectors, without bias: the start of a head."""
-    return ridge_weights(new.double(), old.double(), START_RIDGE).T.float()
+    return torch.from_numpy(ridge_weights(new.double().numpy(), old.double().numpy(), START_RIDGE).T)
 
 
 def simplex_head(

@@ -13,7 +13,7 @@ import torch
 
 from holdfast.bridges import Bridge
 from holdfast.checks import check
-from holdfast.checks.verdict import NOT_JUDGED
+from holdfast.checks.verdict import FAILED, NOT_JUDGED, WITHOUT_JUDGEMENTS, WORSE
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 from holdfast.train.data import ImageSet
@@ -27,7 +27,7 @@ from holdfast.vectors import FeatureSet, feature_set
 FEWEST_IMAGES = 20
 MOST_IMAGES = 1000
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
-            "self_test", "cross_test", "new_self_test", "loss", "kept")  # fmt: skip
+            "self_test", "cross_test", "new_self_test", "better", "loss", "kept")  # fmt: skip
 """Keys of a check that the model's ``info`` repeats."""
 
 
@@ -58,7 +58,7 @@ def check_versions(
         there, vectors = parent.stored.features(samples)
         if not there.any():
             reason = "no held-out image has a stored vector; give --check-on with images of the old index"
-            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
         stored, pixels = vectors[torch.from_numpy(there)].numpy(), pixels[there]
         samples, labels = ([one for one, kept in zip(all_, there) if kept] for all_ in (samples, labels))  # type: ignore[assignment]
     class_names = np.array([one.class_name for one in samples])
@@ -67,10 +67,19 @@ def check_versions(
         things = "vectors" if new.preprocess is not None and new.preprocess.takes_vectors else "images"
         what = f"no class has two held-out {things}" if len(names) != 1 else f"all held-out {things} are of one class"
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
-        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
     before = extract(parent.encoder, images, device=device) if stored is None else stored
     after = extract(new, images, device=device)
+    if before.shape != after.shape:
+        sizes = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
+        reason = (
+            f"the new model's vectors have {sizes}; its queries need a bridge, which holdfast gallery register fits"
+        )
+        return {"verdict": WORSE, "reason": reason, "exit_code": FAILED}
+    if np.array_equal(before, after):
+        reason = "the new model gives the same vectors as the one before, so there is nothing to compare"
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     ids = np.array(labels)
     everything = np.ones(len(samples), dtype=bool)
 
