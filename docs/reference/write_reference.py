@@ -40,7 +40,6 @@ GUIDES = (
     "holdfast.train.versions.settings.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",
-    "holdfast.train.data.images.image_names",
     "holdfast.train.methods.interface.TaskView",
     "holdfast.train.methods.interface.Batch",
     "holdfast.train.methods.interface.Progress",

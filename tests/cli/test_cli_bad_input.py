@@ -74,7 +74,7 @@ def picture_recipe(tmp_path):
         (
             "method.name=nonesuch",
             "unknown method 'nonesuch'; known: "
-            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, means_hoc, simplex_fd, simplex_hoc, "
+            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, simplex_fd, simplex_hoc, "
             "simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),

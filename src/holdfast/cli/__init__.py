@@ -8,7 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli import (
-    adopt,
     bridge,
     check,
     demo,
@@ -30,7 +29,7 @@ from holdfast.cli import (
 SECTIONS = {
     "Start here": ("demo", "doctor"),
     "Your index": ("bridge", "check", "gallery", "embed", "serve"),
-    "Your model": ("start", "update", "adopt", "export", "slots"),
+    "Your model": ("start", "update", "export", "slots"),
     "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
 }
 """The verbs as ``holdfast --help`` shows them."""
@@ -63,7 +62,6 @@ app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
-app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)

@@ -44,9 +44,6 @@ def update(
     max_loss: float | None = typer.Option(
         None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
     ),
-    stored: Path | None = typer.Option(
-        None, "--stored", help="Present place of an adopted model's vectors.", show_default="where they were adopted"
-    ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
     must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost."),
@@ -58,8 +55,6 @@ def update(
 
     There may be new classes and new images of known ones, and the images kept with MODEL are replayed. The loss keeps
     the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
-    After holdfast adopt, MODEL may be the adopted model: a new network is trained against its stored vectors, which are
-    found by the paths of the images (their ids).
 
     The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
     lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
@@ -85,7 +80,6 @@ def update(
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
-            stored=stored,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,

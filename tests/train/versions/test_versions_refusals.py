@@ -323,15 +323,6 @@ def test_a_model_that_scales_images_otherwise_than_training_does(photos, tmp_pat
         update_in_python(tmp_path / "own", photos / "1", out, settings=settings, device="cpu")
 
 
-def test_a_folder_that_only_claims_to_be_adopted(first, tmp_path):
-    shutil.copytree(first, tmp_path / "1")
-    description = json.loads((tmp_path / "1" / "config.json").read_text())
-    description["info"]["adopted"] = {}
-    (tmp_path / "1" / "config.json").write_text(json.dumps(description))
-    with pytest.raises(HoldfastError, match=r"1: no adopted model here \(no adopted.json\)"):
-        update(tmp_path / "1", tmp_path, tmp_path / "2", device="cpu")
-
-
 def test_options_of_scenarios_are_refused():
     """A first version has nothing to be compared with, and an update is compared with the version before."""
     with pytest.raises(HoldfastError, match=r"train\.random_reference is for scenarios"):

@@ -15,7 +15,6 @@ from holdfast.train.encoders import BACKBONES, backbone_builder
 from holdfast.train.engine import FitOptions
 from holdfast.train.experiments.schema import (
     SPLITS,
-    AdoptedSection,
     BackboneExtras,
     EvaluationSection,
     PreprocessSection,
@@ -40,7 +39,6 @@ def recipe_json_schema() -> Schema:
         "scenario": _by_name(SCENARIOS, leave_out={"num_slots", "seed", "models"}),
         "method": _method(),
         "evaluation": EvaluationSection.model_json_schema(),
-        "adopted": AdoptedSection.model_json_schema(),
     }
     return _recipe("A Holdfast recipe", sections, RunTables)
 

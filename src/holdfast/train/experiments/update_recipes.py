@@ -24,10 +24,8 @@ from holdfast.train.experiments.schema import (
     validated,
 )
 from holdfast.train.methods import METHODS
-from holdfast.train.versions.adopted_model import read_adopted
-from holdfast.train.versions.adopted_parent import adopted_settings
 from holdfast.train.versions.image_defaults import mixed_precision, survey_images
-from holdfast.train.versions.parent import describe_model, is_adopted, own_code_of
+from holdfast.train.versions.parent import describe_model, own_code_of
 from holdfast.train.versions.samples import holds_vectors
 from holdfast.train.versions.settings import (
     VersionSettings,
@@ -133,17 +131,10 @@ def update_from_recipe(
     overrides: changes to the recipe, such as "train.epochs=10".
     options: further keywords of ``update``.
     """
-    adopted, description = is_adopted(model), describe_model(model)
+    description = describe_model(model)
     named, replaced = _named_for_update(description, backbone, weights, options)
     if recipe is not None:
         tables = version_tables(read_recipe(recipe))
-    elif adopted:
-        network = named or _network_named(overrides)
-        split_folders = options.get("split_folders")
-        precision = mixed_precision(resolve_device(options.get("device", "auto")))
-        tables = adopted_settings(
-            read_adopted(model), data, network=network, precision=precision, split_folders=split_folders
-        ).tables()
     else:
         tables = recorded_tables(model)
         if named is not None and replaced:
@@ -157,8 +148,7 @@ def update_from_recipe(
         raw["backbone"] = {**named.table, **own}
         if replaced:
             options["replace_with"] = named.name
-    vectors = holds_vectors(data) if adopted else takes_vectors(description)
-    checked = check_update_recipe(raw, vectors=vectors)
+    checked = check_update_recipe(raw, vectors=takes_vectors(description))
     epochs_given = recipe is not None or "epochs" in with_overrides({}, overrides).get("train", {})
     return update(
         model,

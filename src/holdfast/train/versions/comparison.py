@@ -50,17 +50,7 @@ def check_versions(
     model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
     classes. ``which`` is then "known classes", and ``parts`` has the checks of known, new and all classes; the latter
     two are on a gallery of all classes, as if the old model had embedded items of new classes too.
-
-    Of an adopted model there are only stored vectors: samples without one are left out.
     """
-    stored = None
-    if parent.stored is not None:
-        there, vectors = parent.stored.features(samples)
-        if not there.any():
-            reason = "no held-out image has a stored vector; give --check-on with images of the old index"
-            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
-        stored, pixels = vectors[torch.from_numpy(there)].numpy(), pixels[there]
-        samples, labels = ([one for one, kept in zip(all_, there) if kept] for all_ in (samples, labels))  # type: ignore[assignment]
     class_names = np.array([one.class_name for one in samples])
     names, codes, sizes = np.unique(class_names, return_inverse=True, return_counts=True)
     if len(names) < 2 or not (sizes > 1).any():
@@ -69,7 +59,7 @@ def check_versions(
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
         return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
-    before = extract(parent.encoder, images, device=device) if stored is None else stored
+    before = extract(parent.encoder, images, device=device)
     after = extract(new, images, device=device)
     ids = np.array(labels)
     everything = np.ones(len(samples), dtype=bool)
@@ -139,9 +129,6 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
     for record, encoder in _older_models(parent):
         if encoder is None:
             reason = f"no folder of this name and with these weights is beside {parent.folder.resolve().name}"
-        elif _takes_vectors(encoder) != _takes_vectors(new):
-            measured = "holdfast gallery register measures it on the gallery's items"
-            reason = f"it is an adopted model without a network; {measured}"
         elif len(images) < FEWEST_IMAGES:
             images_there = counted(len(images), "vector" if images.holds_vectors else "image")
             reason = f"{images_there} held out or kept, at least {FEWEST_IMAGES} are needed"
@@ -155,10 +142,6 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
                 reason = first_line(error)
         found.append({**record, "not_measured": reason})
     return found
-
-
-def _takes_vectors(encoder: Encoder) -> bool:
-    return encoder.preprocess is not None and encoder.preprocess.takes_vectors
 
 
 def _older_models(parent: Parent) -> Iterator[tuple[dict[str, Any], Encoder | None]]:

@@ -31,7 +31,7 @@ from holdfast.train.data.device_images import Images, place_images
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.accuracy_record import HELD_OUT_CLASSES, with_advice
-from holdfast.train.engine import FitOptions, RunControl, StoredReference, TaskInputs, buffer_features, train_task
+from holdfast.train.engine import FitOptions, RunControl, TaskInputs, buffer_features, train_task
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
 from holdfast.train.engine.kept_features import BufferFeatures
 from holdfast.train.events import (
@@ -125,7 +125,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
     if encoder.frozen and not any(parameter.requires_grad for parameter in encoder.parameters()):
         control.on_event(RunWarning(ALL_FROZEN))
-    old = _reference(parent, encoder, plan)
+    old = _reference(parent, encoder)
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
@@ -276,11 +276,11 @@ def _measured_trials(
     return {HELD_OUT_CLASSES: read_json(path)}
 
 
-def _reference(parent: Parent | None, encoder: Encoder, plan: Plan) -> nn.Module | None:
-    """The model that the loss compares with, or its stored vectors of the training images."""
+def _reference(parent: Parent | None, encoder: Encoder) -> nn.Module | None:
+    """The model that the loss compares with."""
     if parent is None or parent.encoder.dim != encoder.dim:
         return None
-    return parent.encoder if parent.stored is None else StoredReference(parent.stored.features(plan.samples)[1])
+    return parent.encoder
 
 
 def _network_before(job: VersionJob) -> Encoder | None:

@@ -16,7 +16,7 @@ from holdfast.train.data import ImageSet
 from holdfast.train.data.openset import half_of_each_class
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import extract
-from holdfast.train.versions.parent import Parent, SampleSet, describe_model, is_adopted, read_parent, recorded_recipe
+from holdfast.train.versions.parent import Parent, SampleSet, describe_model, read_parent, recorded_recipe
 from holdfast.train.versions.samples import Reader
 from holdfast.train.versions.settings import VersionSettings, recorded_tables
 from holdfast.vectors import FeatureSet, feature_set
@@ -138,8 +138,6 @@ def _with_older(newest: Parent) -> tuple[list[Parent], list[str]]:
             return found, [f"{missing} does not exist"]
         if describe_model(folder)["weights_sha256"] != wanted.get("weights_sha256"):
             return found, [f"{missing} has other weights than the model that version {number + 1} was made from"]
-        if is_adopted(folder):
-            return found, [f"version {number} is not shown: {folder} is an adopted model, without a network"]
         found.append(_read(folder))
     return found, []
 
