@@ -108,7 +108,7 @@ def _remedy(error: Exception) -> str:
 def main() -> None:
     """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
     from holdfast.cli.show import outlive_readers, replace_unknown_characters
-    from holdfast.core.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError, missing_extra
 
     outlive_readers()
     replace_unknown_characters()
@@ -116,4 +116,9 @@ def main() -> None:
         app()
     except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         sys.stderr.write(f"holdfast: {error}{_remedy(error)}\n")
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (needed := missing_extra(error)) is None:
+            raise
+        sys.stderr.write(f"holdfast: this command {needed}\n")
         sys.exit(1)

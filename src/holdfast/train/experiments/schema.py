@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from holdfast.checks import PROTOCOLS
 from holdfast.core.errors import HoldfastError, first_line, unknown_name
-from holdfast.core.storage import to_toml
 from holdfast.train.data import READERS
 from holdfast.train.encoders import Readout, backbone_builder
 from holdfast.train.engine import FitOptions
@@ -24,6 +23,7 @@ from holdfast.train.engine.build import BACKBONE_EXTRAS, FILLED_IN, naming_table
 from holdfast.train.engine.options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.train.methods import method_class
 from holdfast.train.scenarios import SCENARIOS
+from holdfast.train.toml_text import to_toml
 
 
 class Strict(BaseModel):

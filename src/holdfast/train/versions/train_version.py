@@ -21,7 +21,6 @@ from holdfast.core.storage import (
     check_file_writable,
     read_json,
     remove_temporaries,
-    to_toml,
     write_array,
     write_json,
     write_text,
@@ -49,6 +48,7 @@ from holdfast.train.methods import Method, method_class
 from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import Task, next_task
 from holdfast.train.tensor_files import read_torch, write_torch
+from holdfast.train.toml_text import to_toml
 from holdfast.train.versions.accuracy import (
     ClassTrial,
     LabelledSamples,
