@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
 
     def scores(asked: torch.Tensor, gallery: torch.Tensor) -> dict[str, float]:
         z, g = asked[queries], gallery[~queries]
-        first = codes[~queries][nearest(z, g).indices.numpy()]
+        first = codes[~queries][nearest(z, g).indices]
         found = mean_average_precision(z.numpy(), codes[queries], g.numpy(), codes[~queries])
         return {"recall@1": top_k_accuracy(first, codes[queries]), "mAP": found}
 

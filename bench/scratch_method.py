@@ -118,7 +118,7 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
                 row[f"{group}: version 1"] = accuracy(before, answer, stored, labels[index])
                 row[f"{group}: re-embedded by version 2"] = accuracy(queries, answer, again, labels[index])
                 row[f"{group}: version 2, old index"] = accuracy(queries, answer, stored, labels[index])
-                bridged = bridge(torch.as_tensor(queries)).numpy()
+                bridged = bridge(queries)
                 row[f"{group}: version 2, old index, bridge"] = accuracy(bridged, answer, stored, labels[index])
             print(json.dumps(row), flush=True)
             rows.append(row)

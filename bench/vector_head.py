@@ -125,7 +125,7 @@ def measure(
 
     def scores(asked: torch.Tensor, gallery: torch.Tensor) -> dict[str, float]:
         z, g = asked[queries], gallery[~queries]
-        first_labels = codes[~queries][nearest(z, g).indices.numpy()]
+        first_labels = codes[~queries][nearest(z, g).indices]
         found = mean_average_precision(z.numpy(), codes[queries], g.numpy(), codes[~queries])
         return {"recall@1": top_k_accuracy(first_labels, codes[queries]), "mAP": found}
 
@@ -151,9 +151,9 @@ def exposures(stored: Sequence[torch.Tensor], queries: np.ndarray, seed: int) ->
     version_of = np.random.default_rng(seed).integers(0, len(stored), len(galleries[0]))
     items = []
     for number, gallery in enumerate(galleries):
-        rows = torch.from_numpy(np.flatnonzero(version_of == number))
+        rows = np.flatnonzero(version_of == number)
         items.append(StoredItems(rows, gallery[rows], asked))
-    every = StoredItems(torch.arange(len(galleries[-1])), galleries[-1], asked)
+    every = StoredItems(np.arange(len(galleries[-1])), galleries[-1], asked)
     shown, fair = (search_mixed(one, FIRST).rows for one in (items, [every]))
     return [one.ratio[FIRST] for one in exposure(shown, fair, version_of, len(stored), at=(FIRST,))]
 

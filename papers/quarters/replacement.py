@@ -90,7 +90,7 @@ def replaced_head(
     vectors, stored = new.items[rows].astype(np.float32), before.encoders[-1].encode(old.items[rows])
     rotation = Bridge.fit(new=vectors, old=stored, kind="rotation", seed=seed) if into_old else None
     if rotation is not None:
-        vectors = rotation(vectors).numpy()
+        vectors = rotation(vectors)
     items = vectors[:, None, None, :]
     images, task, order = _task(items, new.labels[rows], width + 1 if settings.needs_slots else None, into_old=into_old)
     encoder = HEAD.encoder(new, settings)
@@ -101,7 +101,7 @@ def replaced_head(
 
     def after(wanted: np.ndarray) -> Tensor:
         found = new.items[wanted]
-        return encoder.encode(found if rotation is None else rotation(found).numpy())
+        return encoder.encode(found if rotation is None else rotation(found))
 
     return Pair(lambda wanted: before.encoders[-1].encode(old.items[wanted]), after)
 
@@ -115,7 +115,8 @@ def replaced_network(data: StudyData, before: Trained, settings: Settings, seed:
     if into_old:
         photographs = data.searched(rows)
         new = Encoder(backbone, preprocess=preprocess).to(device).encode(photographs)
-        backbone = Turned(backbone, Rotation.fit(new, last.encode(photographs)).weight, width)
+        rotation = Rotation.fit(new.cpu().numpy(), last.encode(photographs).cpu().numpy())
+        backbone = Turned(backbone, torch.from_numpy(rotation.weight).to(device), width)
     slots = width + 1 if settings.needs_slots else None
     images, task, _ = _task(data.training_items(), data.labels[rows], slots, into_old=into_old)
     method = settings.build_method(width)

@@ -96,12 +96,13 @@ class Measured:
         if search in ("two encoders", "never"):
             return Searched(self.queries[k], gallery)
         if search == "two encoders, scaled":
-            return Searched(self.queries[k], gallery, measure_scale(self.pairs[k], self.pairs[k], self.pairs[t]))
+            ours, theirs = self.pairs[t].numpy(), self.pairs[k].numpy()
+            return Searched(self.queries[k], gallery, measure_scale(theirs, theirs, ours))
         if search == "mapped gallery":
             return Searched(queries, map_features(gallery, self.maps[k + 1 : t + 1]))
         if search == "bridge":
             bridge = self.bridge(t, k)
-            return Searched(bridge(queries), gallery, bridge.scale, bridge)
+            return Searched(torch.from_numpy(bridge(queries)), gallery, bridge.scale, bridge)
         return Searched(queries, gallery)
 
     def scores(self, stored: Sequence[StoredItems]) -> dict[str, float]:
@@ -113,7 +114,7 @@ class Measured:
         return [self.scores(one_version(self.gallery[t], self.queries[t])) for t in range(self.versions)]
 
     @cached_property
-    def fair(self) -> Tensor:
+    def fair(self) -> np.ndarray:
         """The ranking with everything re-embedded by the last version."""
         return ranking(one_version(self.gallery[-1], self.queries[-1]))
 
@@ -129,7 +130,7 @@ class Searched:
 
     queries: Tensor
     gallery: Tensor
-    scale: Callable[[Tensor], Tensor] | None = None
+    scale: Callable[[np.ndarray], np.ndarray] | None = None
     bridge: Bridge | None = None
 
     def about_bridge(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _mixed(measured: Measured, search: Search) -> dict[str, Any]:
         return {**measured.own[0], "exposure@10": [1.0] * measured.versions}
     stored = []
     for k in range(measured.versions):
-        rows = torch.from_numpy(np.flatnonzero(version_of == k))
+        rows = np.flatnonzero(version_of == k)
         found = measured.searched(search, last, k)
         scaled = {} if found.scale is None else {"scale": found.scale}
         stored.append(StoredItems(rows, found.gallery[rows], found.queries, **scaled))

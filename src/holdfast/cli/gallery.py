@@ -130,7 +130,7 @@ def register(
 
     A bridge to each older version is fitted on items that both models embedded. It carries MODEL's queries into that
     version's space; stored vectors stay as they are. Held-out items decide which kind is used, or none. Kinds:
-    rotation, affine, lambda_orthogonal, residual_mlp, local.
+    rotation, affine, local.
 
     The expected exposure of a version's items says how often they are among the first hits: 1 = as often as after
     re-embedding everything, 0 = never.

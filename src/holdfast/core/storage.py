@@ -147,7 +147,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
     """Write arrays as one safetensors file. ``train.tensor_files`` writes tensors of torch."""
     from safetensors.numpy import save_file
 
-    plain = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    plain = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     about = dict(metadata or {})
     with writing_tensors(path), replacing(path) as temporary:
         # safetensors writes an invalid header for an empty dict of metadata without tensors.
