@@ -19,11 +19,11 @@ from holdfast.bridges.maps import Rotation
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import write_json
-from holdfast.train.data.images import canonical
-from holdfast.train.engine import StoredReference
+from holdfast.train.data.images import canonical, canonical_order
 from holdfast.train.scenarios import Task, next_task
 from papers.quarters.execute import Group, Results, StudyRun, grouped, models_folder
 from papers.quarters.measure import rounded
+from papers.quarters.stored_reference import StoredReference
 from papers.quarters.strategies import STRATEGIES, Measured, numbers
 from papers.quarters.study_data import NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TABLES, StudyData
 from papers.quarters.trainees import FAN, HEAD, LITE2, PLAIN, RAW, Settings
@@ -151,16 +151,15 @@ def _task(
 ) -> tuple[ImageSet, Task, np.ndarray]:
     """The training set in canonical order, one task with all of it, and the row that each of its items had."""
     names, codes = np.unique(labels, return_inverse=True)
-    images = canonical(
-        items, codes, [str(name) for name in names], source=REPLACEMENT, names=np.arange(len(labels))
-    )  # fmt: skip
+    class_names = [str(name) for name in names]
+    images = canonical(items, codes, class_names, source=REPLACEMENT)
+    order, _ = canonical_order(items, codes, class_names, source=REPLACEMENT)
     registry = SlotRegistry(slots or len(names)).take_left(images.class_names)
     none = np.empty(0, dtype=np.int64)
     task = next_task(1, images.class_names, 0, registry, new_indices=np.arange(len(images)), buffer_indices=none)
     if into_old:
         task = replace(task, start="loaded", reference="loaded", model="version 5")
-    assert images.names is not None
-    return images, task, images.names
+    return images, task, order
 
 
 def measured(data: StudyData, pair: Pair, table: str, seed: int) -> Measured:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+import papers.bridged_runs
 import papers.kernels
 import papers.readers  # noqa: F401  in each process: what recipes of studies name
 from holdfast.core.errors import HoldfastError

@@ -1,19 +1,16 @@
 """``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
-import re
 import shutil
 
 import pytest
 import torch
 
 from holdfast.checks import check_history
-from holdfast.cli.show import print_mixed
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.geometry import embed_in_larger_simplex
 from holdfast.train.scenarios import SlotRegistry
-from papers.run_pages import read_run, render
 
 IMAGES = torch.randn(20, 1, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -123,55 +120,6 @@ def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfas
         ratios = [f"{version['exposure'][places]:.2f}" for places in ("1", "10")]
         assert [str(version["model"]), *shares, *ratios, f"{version['score_offset']:+.4f}"] in rows
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    plain = holdfast_json("evaluate", run)
-    found = holdfast_json("evaluate", run, "--bridge", "rotation", "--bridge-pairs", 12, "--scores", "mAP")
-    assert {name: one["matrix"] for name, one in found["protocols"].items()} == {
-        name: one["matrix"] for name, one in plain["protocols"].items()
-    }
-    bridged = found["bridged"]
-    assert (bridged["kind"], bridged["pairs"]) == ("rotation", 12)
-    for name, protocol in bridged["protocols"].items():
-        own = [row[t] for t, row in enumerate(protocol["matrix"])]
-        assert own == [row[t] for t, row in enumerate(plain["protocols"][name]["matrix"])]
-        beaten = [protocol["matrix"][t][k] > own[k] for t in range(3) for k in range(t)]
-        assert protocol["AC"] == pytest.approx(sum(beaten) / 3)
-        assert set(protocol["extras"]) == {"mAP"}
-    assert holdfast_json("evaluate", run)["bridged"] == bridged  # kept, like earlier extra scores
-    text = holdfast("evaluate", run, "--bridge", "auto", "--mixed", "--arrival", "by-class")
-    assert "AC-R" in text
-    assert "It is not the AC of the paper." in " ".join(text.split())
-    assert re.search(r", affine \(ridge 0\.1\) [01]\.\d+", " ".join(text.split()))
-    assert max(map(len, text.splitlines())) <= 80
-    record = json.loads((run / "metrics.json").read_text())
-    assert record["mixed"]["arrival"] == "by-class"
-    ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
-    assert ways[0] == ("plain", "scaled")
-    page = render([read_run(run)])
-    assert "AC-R" in page
-    assert "bridged queries (" in page
-
-
-def test_evaluate_refuses_unknown_bridges(tiny_run, tmp_path, holdfast):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    before = (tmp_path / "run" / "metrics.json").read_bytes()
-    with pytest.raises(HoldfastError, match="kind of bridge"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "tunnel")
-    with pytest.raises(HoldfastError, match="5 pairs are too few"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "auto", "--bridge-pairs", 5)
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == before
-
-
-def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
-    nothing = {"model": 1, "share_of_gallery": 1.0, "share_of_hits": float("nan"), "score_offset": None}
-    print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
-    text = capsys.readouterr().out
-    assert "accuracy – %; re-embedded: 50.00 %" in text
-    assert ["1", "100.00", "–", "–", "–", "–"] in [line.split() for line in text.splitlines()]
 
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):

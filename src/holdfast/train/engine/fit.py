@@ -73,6 +73,7 @@ def fit(
         worker processes. ``fit`` draws the batches itself, because half of them are replayed images, so the loader's
         sampler and collate function are not used; its batch size is used if ``options`` is not given.
     old: the model that the task must stay compatible with, for methods that read it. It is frozen and put in eval mode.
+        One with an attribute ``reads_rows`` that is true gets row numbers of the training set instead of images.
         Default: none.
     kept: features that past models gave the buffered images, for methods that read them. Default: none.
     options: epochs, optimiser, augmentation and so on. Default: ``FitOptions()``.

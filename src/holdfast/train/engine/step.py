@@ -133,6 +133,9 @@ class TrainingStep:
             return None
         if self.method.old_features == "replayed" and not self.shard.replayed_visible:
             return None  # no buffer, so no replayed image
+        if getattr(self.old, "reads_rows", False):  # every rank has the whole table
+            seen = self.shard.visible(indices)
+            return self._old(seen if self.method.old_features == "all" else seen[: self.shard.replayed_visible])
         with torch.no_grad():
             return self.shard.gathered(self._old(x if self.method.old_features == "all" else x[: self.shard.replayed]))
 

@@ -40,6 +40,8 @@ class TaskFeatures:
     def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
+        if getattr(network, "reads_rows", False):  # a mirrored image has the same vector
+            return network(indices).repeat(2 if mirrored else 1, 1), self.labels[indices].repeat(2 if mirrored else 1)
         features = [
             image_features(network, self.preprocess, self.images, indices, mirror=mirror)
             for mirror in ((False, True) if mirrored else (False,))

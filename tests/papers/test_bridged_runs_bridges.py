@@ -6,9 +6,9 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import ModelFeatures
-from holdfast.train.evaluation import compatibility_matrix, evaluate_run, mixed_gallery
-from holdfast.train.evaluation.mixed_gallery import arrivals, arrivals_by_class
-from holdfast.train.evaluation.run_bridges import fit_run_bridges
+from holdfast.train.evaluation import compatibility_matrix, evaluate_run
+from papers.bridged_runs.mixed_gallery import arrivals, arrivals_by_class, mixed_gallery
+from papers.bridged_runs.run_bridges import fit_run_bridges
 
 CLASSES, QUERIES, ITEMS = 6, 60, 240
 QUERY_Y, GALLERY_Y = np.arange(QUERIES) % CLASSES, np.arange(ITEMS) % CLASSES

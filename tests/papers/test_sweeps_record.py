@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.core.run_folder import RunFolder
-from holdfast.train.experiments.record import write_record
+from papers.sweeps.record import write_record
 
 
 @pytest.mark.parametrize(

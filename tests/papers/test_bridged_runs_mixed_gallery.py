@@ -6,9 +6,8 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import ModelFeatures
-from holdfast.train.evaluation import mixed_gallery
-from holdfast.train.evaluation.mixed_gallery import arrivals
 from holdfast.train.space_map import SpaceMap
+from papers.bridged_runs.mixed_gallery import arrivals, mixed_gallery
 
 QUERY_Y, GALLERY_Y = np.arange(30) % 4, np.arange(37) % 4
 
