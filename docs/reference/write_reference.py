@@ -36,7 +36,6 @@ GUIDES = (
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
     "holdfast.gallery.capacity.plan_capacity",
-    "holdfast.train.versions.version_report.report_versions",
     "holdfast.train.versions.settings.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",

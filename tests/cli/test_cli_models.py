@@ -6,9 +6,9 @@ import shutil
 import pytest
 import torch
 
-from holdfast.checks import check_history
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.evaluation import run_models
 from holdfast.train.geometry import embed_in_larger_simplex
 from holdfast.train.scenarios import SlotRegistry
 
@@ -99,41 +99,16 @@ def test_a_trained_classifier_has_no_slots(tmp_path, holdfast):
         holdfast("slots", "show", tmp_path / "m")
 
 
-def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "mixed" not in holdfast_json("evaluate", tmp_path / "run")
-    found = holdfast_json("evaluate", tmp_path / "run", "--mixed")["mixed"]
-    assert len(found["versions"]) == 3
-    assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
-
-
-def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "Mixed" not in holdfast("evaluate", tmp_path / "run")
-    text = holdfast("evaluate", tmp_path / "run", "--mixed")
-    found = holdfast_json("evaluate", tmp_path / "run")["mixed"]
-    best = f"accuracy {100 * found['accuracy'][-1]:.2f} %; re-embedded: {100 * found['reindexed'][-1]:.2f} %"
-    assert f"Mixed gallery, newest model: {best}" in text
-    rows = [line.split() for line in text.splitlines()]
-    for version in found["versions"]:
-        shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
-        ratios = [f"{version['exposure'][places]:.2f}" for places in ("1", "10")]
-        assert [str(version["model"]), *shares, *ratios, f"{version['score_offset']:+.4f}"] in rows
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
     from holdfast.train.experiments.schema import to_toml
 
     models = tmp_path / "models"
-    (row,) = holdfast_json("pretrain", pretrain_recipe, "--models", models)
+    row = holdfast_json("pretrain", pretrain_recipe, "--models", models)
     assert row["model"] == str(models / "glyphs" / "small-simplex")
     assert row["classes"] == 4
     eight = ["--set", "data.train_classes=8", "--out", models / "eight"]
     assert "eight" in holdfast("pretrain", pretrain_recipe, "--quiet", *eight)
-    with pytest.raises(HoldfastError, match="2 models are planned"):
-        holdfast("pretrain", pretrain_recipe, "--backbones", "small,resnet32", "--out", models / "x")
     with pytest.raises(HoldfastError, match="no slot left"):
         holdfast("pretrain", pretrain_recipe, "--set", "method.slots=2", "--out", models / "x")
     iam_tables["scenario"] |= {"model": "glyphs/small-{head}", "replace_with": ["eight"]}
@@ -176,7 +151,7 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
     refusal = json.loads(holdfast(*words, status=2))
     assert refusal["reason"] == str(said.value)
     with pytest.raises(HoldfastError, match="03: its slots disagree with those of earlier models"):
-        check_history(tmp_path / "run", resamples=100)
+        run_models(tmp_path / "run")
     assert "03: its slots disagree with those of earlier models: class " in refusal["reason"]
     for number in ("01", "02", "03"):  # a method without slots, and models that are gone
         bare = tmp_path / "run" / "models" / number / "config.json"

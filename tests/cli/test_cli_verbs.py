@@ -12,7 +12,6 @@ import pytest
 
 from holdfast.cli.show import print_table
 from holdfast.core.environment import DISTRIBUTION, version
-from holdfast.core.errors import HoldfastError
 from holdfast.train.data import DATASETS
 from holdfast.train.encoders import BACKBONES, Encoder
 from holdfast.train.experiments.load import builtin_folder, builtin_recipes
@@ -68,7 +67,7 @@ def test_ls_shows_recipes_by_what_is_typed(holdfast, holdfast_json):
 def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
     rows = holdfast_json("ls", "methods")
     assert [row["name"] for row in rows if row["origin"] == "ours"] == ["simplex_hoc_views", "cosine_hoc"]
-    assert holdfast("ls", "methods").count("origin: ours") == 3
+    assert holdfast("ls", "methods").count("origin: ours") == 2
 
 
 def test_run_folder(tiny_run):
@@ -232,40 +231,9 @@ def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_pa
     assert set(later["protocols"]["template"]["extras"]) == {"mAP", "top5"}
 
 
-def test_evaluate_keeps_bridged_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_path):
-    folder = shutil.copytree(tiny_run, tmp_path / "run")
-    words = ("evaluate", folder, "--bridge", "rotation")
-    holdfast_json(*words, "--scores", "mAP")
-    assert set(holdfast_json(*words)["bridged"]["protocols"]["template"]["extras"]) == {"mAP"}
-    other = holdfast_json("evaluate", folder, "--bridge", "none")  # of another kind the scores would not be true
-    assert "extras" not in other["bridged"]["protocols"]["template"]
-    with pytest.raises(HoldfastError, match="--bridge-pairs goes with --bridge or --mixed"):
-        holdfast_json("evaluate", folder, "--bridge-pairs", "3")
-
-
-@pytest.mark.parametrize("options", [("--bridge", "tunnel"), ("--bridge", "rotation", "--bridge-pairs", "3")])
-def test_evaluate_refuses_bridges_before_it_evaluates(options, holdfast_json, tiny_run, monkeypatch):
-    monkeypatch.setattr(
-        "holdfast.train.evaluation.evaluate_run", lambda *models, **options: pytest.fail("evaluated first")
-    )
-    with pytest.raises(HoldfastError, match=r"tunnel|too few"):
-        holdfast_json("evaluate", tiny_run, *options)
-
-
-def test_evaluate_drops_bridged_scores_of_other_options(holdfast_json, tiny_run, tmp_path):
-    """As of a rotation that "auto" chose with other options than a plain rotation has."""
-    folder = shutil.copytree(tiny_run, tmp_path / "run")
-    words = ("evaluate", folder, "--bridge", "rotation")
-    holdfast_json(*words, "--scores", "mAP")
-    metrics = json.loads((folder / "metrics.json").read_text())
-    metrics["bridged"]["options"] = {"centred": True}
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    assert "extras" not in holdfast_json(*words)["bridged"]["protocols"]["template"]
-
-
 def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_recipe, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
-    before = holdfast_json("evaluate", folder, "--bridge", "rotation", "--mixed", "--scores", "mAP")
+    before = holdfast_json("evaluate", folder, "--scores", "mAP")
     after = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
     assert after == before
 
@@ -324,11 +292,6 @@ def test_help_shows_every_verb_in_one_section(holdfast):
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-def test_own_is_for_the_schema(holdfast):
-    with pytest.raises(HoldfastError, match="--own is for: holdfast ls schema --own"):
-        holdfast("ls", "methods", "--own")
-
-
 def test_the_help_of_every_verb_has_an_example():
     from typer.main import get_command
 
@@ -343,7 +306,7 @@ def test_the_help_of_every_verb_has_an_example():
         for inner, command in getattr(group, "commands", {}).items()
         if not command.hidden
     }
-    assert len(alone) >= 15
+    assert len(alone) >= 12
     assert len(grouped) >= 12
     every = alone | grouped
     assert not [name for name, verb in every.items() if "Example: holdfast" not in verb.help.replace("\n", " ")]

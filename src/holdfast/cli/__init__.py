@@ -18,7 +18,6 @@ from holdfast.cli import (
     gallery_maintenance,
     ls,
     pretrain,
-    report,
     run,
     serve,
     slots,
@@ -30,7 +29,7 @@ SECTIONS = {
     "Start here": ("demo", "doctor"),
     "Your index": ("bridge", "check", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "export", "slots"),
-    "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
+    "Experiments": ("run", "pretrain", "evaluate", "ls"),
 }
 """The verbs as ``holdfast --help`` shows them."""
 
@@ -65,7 +64,6 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
-app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
 app.command("export")(export.export)

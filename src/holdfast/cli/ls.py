@@ -6,7 +6,6 @@ import typer
 
 from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table
-from holdfast.core.errors import HoldfastError
 
 
 class Kind(StrEnum):
@@ -15,25 +14,25 @@ class Kind(StrEnum):
     datasets = "datasets"
     recipes = "recipes"
     schema = "schema"
+    version_schema = "version-schema"
 
 
 def ls(
-    kind: Kind = typer.Argument(..., metavar="KIND", help="methods, backbones, datasets, recipes or schema."),
-    own: bool = typer.Option(False, "--own", help="With schema: the one for holdfast start and update."),
+    kind: Kind = typer.Argument(
+        ..., metavar="KIND", help="methods, backbones, datasets, recipes, schema or version-schema."
+    ),
     json: bool = JSON_OPTION,
 ) -> None:
     """List methods, backbones, datasets or recipes.
 
-    Each is shown with its options. With schema, prints the JSON Schema of recipes. Editors use it to complete and check
-    a recipe: save it and name it in the first line of the recipe, #:schema ./holdfast.schema.json (Taplo, Even Better
-    TOML).
+    Each is shown with its options. With schema, prints the JSON Schema of recipes; with version-schema, that of recipes
+    for start and update. Editors use it to complete and check a recipe: save it and name it in the first line of the
+    recipe, #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
 
     Example: holdfast ls methods
     """
-    if own and kind != Kind.schema:
-        raise HoldfastError("--own is for: holdfast ls schema --own")
-    if kind == Kind.schema:
-        print_schema(own)
+    if kind in (Kind.schema, Kind.version_schema):
+        print_schema(kind)
         return
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
@@ -50,11 +49,11 @@ def ls(
         _print_recipe_folder()
 
 
-def print_schema(own: bool) -> None:
+def print_schema(kind: Kind) -> None:
     """Print the JSON Schema of recipes for ``holdfast run``, or for ``start`` and ``update``."""
     from holdfast.train.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
 
-    print_json(own_recipe_json_schema() if own else recipe_json_schema())
+    print_json(recipe_json_schema() if kind == Kind.schema else own_recipe_json_schema())
 
 
 def _methods() -> list[dict[str, str]]:

@@ -8,12 +8,10 @@ from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_O
 from holdfast.cli.start import (
     BACKBONE_HELP,
     DATA,
-    EMBED,
     OUT,
     RECIPE,
     SKIP,
     SPLIT_FOLDERS,
-    WEIGHTS,
     print_version,
     version_progress,
 )
@@ -27,16 +25,11 @@ def update(
     backbone: str | None = typer.Option(
         None,
         "--backbone",
-        metavar="NAME|FILE",
-        help=BACKBONE_HELP + "or code. Another than MODEL's own replaces it.",
+        metavar="NAME|FILE|MODEL",
+        help=BACKBONE_HELP + "code, or another model's folder. Another than MODEL's own replaces it.",
         show_default="that of MODEL",
     ),
-    weights: Path | None = WEIGHTS,
-    replace_with: str | None = typer.Option(
-        None, "--replace-with", metavar="BACKBONE|MODEL", help="Another network, or another model's folder."
-    ),
     set_: list[str] = SET_OPTION,
-    embed_buffer: bool = EMBED,
     buffer_from: Path | None = typer.Option(
         None, "--buffer-from", help="Choose the replay images from this data: the model has none, or lost them."
     ),
@@ -74,9 +67,6 @@ def update(
             recipe=recipe,
             overrides=set_,
             backbone=backbone,
-            weights=weights,
-            replace_with=replace_with,
-            embed_buffer=embed_buffer,
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,

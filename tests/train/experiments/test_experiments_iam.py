@@ -14,7 +14,7 @@ from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import Encoder, FeatureStore
 from holdfast.train.engine import RunControl
 from holdfast.train.engine.slots import grow_models
-from holdfast.train.evaluation import FURTHER_EVALUATIONS
+from holdfast.train.evaluation import FURTHER_EVALUATIONS, run_models
 from holdfast.train.experiments.assemble import SharedData, assemble
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import with_overrides
@@ -160,7 +160,7 @@ def test_compact_features_give_the_same_metrics(iam_tables, toy_models, tmp_path
     full = run(iam_tables, tmp_path / "full", toy_models, *settings)
     compact = run(iam_tables, tmp_path / "compact", toy_models, *settings, "evaluation.compact=true")
     assert compact["protocols"] == full["protocols"]
-    checked = [check_history(tmp_path / name, resamples=100) for name in ("full", "compact")]
+    checked = [check_history(*run_models(tmp_path / name), resamples=100) for name in ("full", "compact")]
     assert checked[0].matrix == checked[1].matrix
     assert compact["data"]["stored"] == {"numbers": [19, 16, 16], "full": [19] * 3, "times_smaller": round(57 / 51, 3)}
     stored = FeatureStore(tmp_path / "compact" / "features").read_all()

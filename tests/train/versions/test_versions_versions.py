@@ -170,7 +170,7 @@ def test_the_whole_folder_again(first, photos, tmp_path):
 
 def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_path):
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
-    start(here, tmp_path / "1", recipe=str(recipe), embed_buffer=True, device="cpu")
+    start(here, tmp_path / "1", recipe=str(recipe), overrides=["buffer.embed=true"], device="cpu")
     shutil.rmtree(here)
     update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu")
     assert weights(tmp_path / "2") == weights(second)
@@ -182,7 +182,7 @@ def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_
 def test_a_held_out_path_may_come_again_with_other_content(letters, recipe, tmp_path):
     """As a folder that is emptied and filled with images of the same names every month."""
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
-    start(here, tmp_path / "1", recipe=str(recipe), embed_buffer=True, device="cpu")
+    start(here, tmp_path / "1", recipe=str(recipe), overrides=["buffer.embed=true"], device="cpu")
     for file in here.rglob("*.png"):
         with Image.open(file) as image:
             changed = Image.fromarray(255 - np.asarray(image))
@@ -230,7 +230,7 @@ def test_another_network(method, first, photos, recipe, tmp_path):
         start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cpu")
         first = tmp_path / "1"
     wider = ["backbone.width=10"]
-    info = update(first, photos / "2", tmp_path / "2", replace_with="small", overrides=wider, device="cpu")
+    info = update(first, photos / "2", tmp_path / "2", backbone="small", overrides=wider, device="cpu")
     encoder = Encoder.from_pretrained(tmp_path / "2")
     assert encoder.feature_dim == 40
     assert encoder.preprocess == Encoder.from_pretrained(first).preprocess
@@ -246,7 +246,7 @@ def test_another_network(method, first, photos, recipe, tmp_path):
 def test_another_model(first, photos, recipe, tmp_path):
     wider = ["backbone.width=10", "seed=8"]
     start(photos / "1", tmp_path / "other", recipe=str(recipe), overrides=wider, device="cpu")
-    info = update(first, photos / "2", tmp_path / "2", replace_with=str(tmp_path / "other"), device="cpu")
+    info = update(first, photos / "2", tmp_path / "2", backbone=str(tmp_path / "other"), device="cpu")
     assert Encoder.from_pretrained(tmp_path / "2").feature_dim == 40
     assert info["origin"]["model"] == "other"
     assert info["slots"]["owners"]["04"] == 4

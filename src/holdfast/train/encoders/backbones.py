@@ -189,7 +189,7 @@ def _timm_backbone(name: str, options: Mapping[str, Any], trained: bool) -> nn.M
         vars(network)["feature_dim"] = int(network.num_features)
     except Exception as error:  # constructors raise anything for an unknown name, an option or missing weights
         what = f"build {name!r} with {dict(options)}" + (" and its trained weights" if trained else "")
-        advice = "; without a network give a file of weights as well (--weights)" if trained else ""
+        advice = "; without a network give a file of weights as well (backbone.weights)" if trained else ""
         raise HoldfastError(f"timm cannot {what} ({first_line(error)}){advice}") from error
     return network
 

@@ -204,7 +204,7 @@ def _recognised(file: Path) -> NamedBackbone:
             return found
     raise HoldfastError(
         f"{file}: its network is not recognised (known: {', '.join(_ANY_SIZE)}, or a config.json beside it); name the "
-        "network as --backbone and the file as --weights"
+        "network as --backbone and the file as --set backbone.weights=FILE"
     )
 
 
@@ -212,7 +212,7 @@ def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
     spec = config.get("backbone")
     name, own_options = ("", {}) if spec is None else named_options(spec)
     if name not in BACKBONES:
-        raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
+        raise HoldfastError(f"{file}: a model of Holdfast with code of others; name its folder as --backbone of update")
     own = input_from_json(config.get("preprocess"))
     if not isinstance(own, Preprocess):
         raise HoldfastError(

@@ -170,7 +170,7 @@ def _with_new_classes(classes: Sequence[str], context: VersionContext) -> SlotRe
         return SlotRegistry(needed, registry.owners).take_left(new)
     free = registry.num_slots - len(registry.owners)
     if len(new) > free:
-        how = f"set --slots {needed} or more"
+        how = f"--set method.slots={needed}, or more"
         if parent is not None:
             how = f"holdfast slots grow {parent.folder} --to {needed} adds them"
             if in_a_run(parent.folder):

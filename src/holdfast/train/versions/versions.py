@@ -15,7 +15,6 @@ from holdfast.core.wording import are, counted
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder, Input
-from holdfast.train.encoders.hf_cache import best_cached_network, cached_networks
 from holdfast.train.encoders.named_backbone import named_backbone
 from holdfast.train.engine import Cancellation, RunControl
 from holdfast.train.engine.build import preprocess_of, trained_size, try_encoder
@@ -66,7 +65,6 @@ def start(
     *,
     settings: VersionSettings | None = None,
     slots: int | None = None,
-    embed_buffer: bool = False,
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",
@@ -82,7 +80,6 @@ def start(
         identity.
     slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
         number of classes and at least 100.
-    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     split_folders: whether the folders in ``data`` are splits, of which ``train`` is read. Default: if all of them are
         named like splits (train, val, valid, validation, test, query, gallery).
     skip_unreadable: leave out files and folders that cannot be used; OUT.unreadable.csv beside ``out`` lists them.
@@ -129,14 +126,14 @@ def start(
         twice = 2 * len({one.class_name for one in samples})
         settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
     elif slots is not None:
-        raise HoldfastError(f"--slots (slots in Python): the method {settings.method} has none; leave it out")
+        raise HoldfastError(f"method.slots (slots in Python): the method {settings.method} has none; leave it out")
     registry = SlotRegistry(settings.build_method().num_slots or 1)
     plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
     plan = replace(plan, skipped=len(found.problems))
     preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
     build = settings.encoder_maker(preprocess)
     _try_once(build, preprocess, settings)
-    if embed_buffer:
+    if settings.embed_buffer:
         plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.fit.seed))
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
@@ -150,7 +147,6 @@ def update(
     settings: VersionSettings | None = None,
     limit_steps: bool | None = None,
     replace_with: str | Path | None = None,
-    embed_buffer: bool = False,
     buffer_from: str | Path | None = None,
     check_on: str | Path | None = None,
     max_loss: float | None = None,
@@ -171,7 +167,6 @@ def update(
         Without effect on vectors, and if the network is replaced.
     replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
         the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
-    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
@@ -234,7 +229,7 @@ def update(
             "(buffer_from in Python) draws one"
         )
         on_event(RunWarning(text))
-    if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
+    if settings.embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
         plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(
         settings,
@@ -251,7 +246,7 @@ def update(
 
 def advise_on_photographs(images: ImageSurvey, on_event: OnEvent) -> None:
     """Say what is done with photographs if no network is named, and what would be better."""
-    advice = photograph_advice(images, cached_networks(), best_cached_network())
+    advice = photograph_advice(images)
     if advice is not None:
         on_event(Note(advice))
 
@@ -357,7 +352,7 @@ def _slots_and_replacement(
         try:
             registry = registry.merge(read_slots(replacement, folder))
         except HoldfastError as error:
-            raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
+            raise HoldfastError(f"--backbone {replace_with}: {error}") from error
     return registry, replacement
 
 
