@@ -10,6 +10,7 @@ from typing import Any
 
 import papers.bridged_runs
 import papers.kernels
+import papers.networks
 import papers.readers  # noqa: F401
 from holdfast.train.experiments.load import find_recipe, read_recipe
 

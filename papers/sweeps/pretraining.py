@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+import papers.networks
 import papers.readers  # noqa: F401
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder

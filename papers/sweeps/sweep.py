@@ -23,6 +23,7 @@ import torch
 
 import papers.bridged_runs
 import papers.kernels
+import papers.networks
 import papers.readers  # noqa: F401  in each process: what recipes of studies name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder

@@ -287,7 +287,7 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
 
 
 def test_a_recipe_for_another_verb(refused, tiny_recipe):
-    assert "which holdfast pretrain trains" in refused("run", "pretrain/imagenet32")
+    assert "which holdfast pretrain trains" in refused("run", "pretrain/tinyimagenet32")
     assert "which holdfast run trains" in refused("pretrain", tiny_recipe)
 
 

@@ -100,7 +100,7 @@ def _set(folder: str) -> str:
 def _print_recipe_folder() -> None:
     from holdfast.train.experiments.load import builtin_folder
 
-    typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")
+    typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/tinyimagenet32")
     typer.echo(f"The files, to copy and change: {builtin_folder()}")
 
 

@@ -26,7 +26,7 @@ CROP_SHARE = 0.875
 """Side of the centre that is cut out, divided by the side that images are scaled to: 224 of 256, as usual."""
 
 _PREFIXES = ("", "module.", "backbone.", "model.", "encoder.", "module.backbone.", "module.encoder.", "net.")
-_ANY_SIZE = ("resnet18", "resnet50", "senet18", "regnety_400mf", "resnet32", "small_resnet")
+_ANY_SIZE = ("resnet18", "resnet50", "resnet32", "small_resnet")
 
 
 @dataclass(frozen=True)

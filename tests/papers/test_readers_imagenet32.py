@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import load_split
-from holdfast.train.data.readers.imagenet32 import IMAGES
+from papers.readers.imagenet32 import IMAGES
 
 
 def batches(count=10):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.data import load_split
+from holdfast.train.data import DATASETS, load_split
+from papers.readers.mnist import mnist
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (6, 28, 28), dtype=np.uint8)
@@ -83,3 +84,10 @@ def test_a_single_array_is_no_pack(tmp_path):
         np.save(file, IMAGES)
     with pytest.raises(HoldfastError, match="holds a single array"):
         load_split("mnist", "train", root=tmp_path)
+
+
+@pytest.mark.parametrize("file", DATASETS["mnist"].files)
+def test_it_is_found_in_every_form_it_is_read_in(file, tmp_path):
+    (tmp_path / file).touch()
+    assert DATASETS["mnist"].read is mnist
+    assert DATASETS["mnist"].find(tmp_path) == tmp_path / file
