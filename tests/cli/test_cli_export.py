@@ -1,4 +1,4 @@
-"""``holdfast export`` and ``holdfast ls schema`` as a user calls them."""
+"""``holdfast export`` as a user calls it."""
 
 import json
 import shutil
@@ -50,8 +50,3 @@ def test_a_model_edited_by_hand_is_refused(holdfast, tiny_run, tmp_path):
     with pytest.raises(HoldfastError, match="sha256 differs"):
         holdfast("export", model, tmp_path / "m.pt2")
     assert not (tmp_path / "m.pt2").exists()
-
-
-def test_schema_is_printed_as_json(holdfast):
-    found = json.loads(holdfast("ls", "schema"))
-    assert "simplex_hoc" in found["else"]["properties"]["method"]["properties"]["name"]["anyOf"][0]["enum"]

@@ -1,4 +1,4 @@
-"""``holdfast ls``: list methods, backbones, datasets and recipes, and print the schema of recipes."""
+"""``holdfast ls``: list methods, backbones, datasets and recipes."""
 
 from enum import StrEnum
 
@@ -13,27 +13,18 @@ class Kind(StrEnum):
     backbones = "backbones"
     datasets = "datasets"
     recipes = "recipes"
-    schema = "schema"
-    version_schema = "version-schema"
 
 
 def ls(
-    kind: Kind = typer.Argument(
-        ..., metavar="KIND", help="methods, backbones, datasets, recipes, schema or version-schema."
-    ),
+    kind: Kind = typer.Argument(..., metavar="KIND", help="methods, backbones, datasets or recipes."),
     json: bool = JSON_OPTION,
 ) -> None:
     """List methods, backbones, datasets or recipes.
 
-    Each is shown with its options. With schema, prints the JSON Schema of recipes; with version-schema, that of recipes
-    for start and update. Editors use it to complete and check a recipe: save it and name it in the first line of the
-    recipe, #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
+    Each is shown with its options.
 
     Example: holdfast ls methods
     """
-    if kind in (Kind.schema, Kind.version_schema):
-        print_schema(kind)
-        return
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
     ]()
@@ -47,13 +38,6 @@ def ls(
     )
     if kind == Kind.recipes:
         _print_recipe_folder()
-
-
-def print_schema(kind: Kind) -> None:
-    """Print the JSON Schema of recipes for ``holdfast run``, or for ``start`` and ``update``."""
-    from holdfast.train.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
-
-    print_json(recipe_json_schema() if kind == Kind.schema else own_recipe_json_schema())
 
 
 def _methods() -> list[dict[str, str]]:

@@ -119,7 +119,6 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
                 "accuracy": info.get("accuracy", {}),
                 "verdict": None if check is None else check["verdict"],
                 "check": check,
-                "old_items": info.get("old_items", []),
             }
         )
         return check
@@ -139,8 +138,6 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         say(f"Not judged: {check['reason']}.")
     else:
         _print_check(info["evidence"], check, out, things)
-    if info.get("old_items"):
-        _print_old_items(info["old_items"], things)
     return check
 
 
@@ -195,21 +192,6 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
 def _answer(entry: dict[str, Any]) -> str:
     loss = entry.get("loss")
     return str(loss["answer"] if loss else entry["verdict"])
-
-
-def _print_old_items(entries: list[dict[str, Any]], things: str) -> None:
-    from holdfast.cli.version_text import EXPOSURE_TEXT, describe_bridge
-
-    typer.echo(f"Items of older versions in one gallery, by the {things} that both models embed:")
-    for entry in entries:
-        if "not_measured" in entry:
-            say(f"version {entry['name']}: not measured: {entry['not_measured']}")
-            continue
-        typer.echo("\n".join(describe_bridge({**entry, "version": entry["name"]})))
-    if any(entry.get("exposure") for entry in entries):
-        typer.echo(EXPOSURE_TEXT)
-    if any("kind" in entry for entry in entries):
-        say("holdfast gallery register measures this on the gallery's items, and uses the bridge that is best there.")
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:

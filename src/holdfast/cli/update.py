@@ -52,8 +52,8 @@ def update(
     The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
     lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
     old index holds no items of new classes. Both models are compared on all images that were held out from training so
-    far: OUT/check.json and OUT/check.html. It also says how often items of older versions are expected to be shown in
-    one gallery, with and without a bridge. After a kill, run the same command to resume.
+    far: OUT/check.json and OUT/check.html. After a kill, run the same command to
+    resume. holdfast gallery register measures how often older items are shown, with and without a bridge.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """

@@ -175,8 +175,7 @@ def update(
     on_event: called with progress events (``holdfast.train.events``).
     cancel: stops the training between two steps.
 
-    Returns the model's ``info``, with the verdict under ``evidence`` and the expected exposure of older versions' items
-    under ``old_items`` (``measure_old_items``); ``out`` also has check.json and check.html.
+    Returns the model's ``info``, with the verdict under ``evidence``; ``out`` also has check.json and check.html.
 
     >>> import numpy as np
     >>> from holdfast import start, update
