@@ -90,7 +90,7 @@ class Mixed:
                     bases = [compact_basis(Encoder.from_pretrained(self.models[one - 1])) for one in (source, target)]
                     query = change_basis(torch.from_numpy(stored_query)[None], *bases)[0].numpy()
                 else:
-                    query = bridge(stored_query[None])[0].numpy()
+                    query = bridge.transform(stored_query[None])[0]
             for i, cosine in enumerate(rows.astype(np.float64) @ query):
                 found[f"{target}/{i}"] = (scale.score(cosine), cosine)
         return found

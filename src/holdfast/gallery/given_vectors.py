@@ -4,42 +4,34 @@
 may be any number of them, so they are read block by block.
 """
 
-import re
-from collections.abc import Collection, Generator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Generator, Sequence
 
 import numpy as np
-from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import stored_form
-from holdfast.gallery.protocol import VectorSource
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
+from holdfast.gallery.vector_sources import BLOCK_ROWS, OpenVectors, VectorSource, is_model_hash
 from holdfast.gallery.versions import Version
-from holdfast.vectors import FeatureSet
-from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_set import shorten
-from holdfast.vectors.feature_shards import FeatureShards, is_shard_folder
 
-_BLOCK_ROWS = 4096
 _LOOK_UP = 500
-_HASH = re.compile("[0-9a-f]{64}")
 
 
 class NewVectors:
     """The new model's vectors of some items.
 
-    given: a file (npz, npy with ids in a second file, parquet) or a FeatureSet with ids, which are those of items.
+    given: with ids, which are those of items.
     """
 
-    def __init__(self, given: str | Path | FeatureSet) -> None:
-        found = _read_with_ids(given)
-        self._features = found
-        self.name = found.name
-        self._row_of = {str(name): row for row, name in enumerate(found.names())}
+    def __init__(self, given: VectorSource) -> None:
+        self._vectors = OpenVectors(given)
+        self._vectors.refuse_without_ids()
+        self.name = self._vectors.name
+        self._row_of = {name: row for row, name in enumerate(self._vectors.ids())}
 
     def __contains__(self, id: object) -> bool:
         return id in self._row_of
@@ -75,42 +67,36 @@ class NewVectors:
         """The row numbers of items."""
         return [self._row_of[item.id] for item in items]
 
-    def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
+    def stored(self, rows: Sequence[int], version: Version, basis: np.ndarray | None) -> np.ndarray:
         """These rows as ``version`` stores them, N x stored_dim.
 
         Refused: vectors that name the hash of another model, vectors of another size, and one of these that is
         zero or not finite.
         basis: the version's compact basis.
         """
-        check_hash(self.name, self._features.model, version)
-        width, ids = self._features.dim, self._features.names()
+        check_hash(self.name, self._vectors.model, version)
+        width, ids = self._vectors.dim, self.ids()
         if width not in version.sizes:
             sizes = " or ".join(map(str, version.sizes))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but the new model's have {sizes}")
-        found = np.empty((len(rows), version.stored_dim), dtype=np.float32)
-        for place, vector in enumerate(self._features.rows.take(np.asarray(rows, dtype=np.int64))):
-            found[place] = stored_form(version, lambda: basis, vector, f"{self.name}: {ids[rows[place]]}")
-        return found
+        stored = np.empty((len(rows), version.stored_dim), dtype=np.float32)
+        for place, vector in enumerate(self._vectors.take(np.asarray(rows, dtype=np.int64))):
+            stored[place] = stored_form(version, lambda: basis, vector, f"{self.name}: {ids[rows[place]]}")
+        return stored
 
 
 class GivenVectors:
     """Vectors by id.
 
-    given: a folder of shards, a file (npz, npy with ids beside it, parquet) or a FeatureSet with ids.
+    given: with ids.
     version: the version that made them. Refused: those of another model, or of another size.
     """
 
     def __init__(self, given: VectorSource, version: Version) -> None:
-        self._version = version
-        self._source: FeatureShards | FeatureSet
-        if not isinstance(given, FeatureSet) and is_shard_folder(given):
-            self._source = FeatureShards(given)
-            self.name, width = str(given), self._source.manifest.dim
-            check_model(self.name, self._source.manifest.model, version)
-        else:
-            found = _read_with_ids(given)
-            self._source, self.name, width = found, found.name, found.dim
-            check_hash(found.name, found.model, version)
+        self._version, self._vectors = version, OpenVectors(given)
+        self._vectors.refuse_without_ids()
+        self.name, width = self._vectors.name, self._vectors.dim
+        (check_model if self._vectors.from_embed else check_hash)(self.name, self._vectors.model, version)
         if width not in version.sizes:
             sizes = " or ".join(map(str, version.sizes))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but version {version.number} has {sizes}")
@@ -118,11 +104,10 @@ class GivenVectors:
     def count_waiting(self, state: GalleryState) -> int:
         """How many items of older versions have a vector here."""
         count = 0
-        ids = self._source.ids() if isinstance(self._source, FeatureShards) else map(str, self._source.names())
         block: list[str] = []
-        for name in ids:
+        for name in self._vectors.ids():
             block.append(name)
-            if len(block) == _BLOCK_ROWS:
+            if len(block) == BLOCK_ROWS:
                 count += len(self._waiting(state, block))
                 block = []
         return count + len(self._waiting(state, block))
@@ -131,7 +116,7 @@ class GivenVectors:
         self, state: GalleryState, size: int, progress: ReembedProgress
     ) -> Generator[ReembeddedBlock, None, None]:
         """The items of older versions with their vectors, ``size`` at a time, in the order of the vectors."""
-        for ids, vectors in self._rows(size):
+        for ids, vectors in self._vectors.blocks(size):
             waiting = self._waiting(state, ids)
             rows, items = [], []
             for row, name in enumerate(ids):
@@ -149,33 +134,13 @@ class GivenVectors:
         progress.changed += max(0, progress.left)  # deleted or replaced since they were counted
 
     def _waiting(self, state: GalleryState, ids: Sequence[str]) -> dict[str, Stored]:
-        found = state.catalogue.by_id(ids) if ids else {}
-        return {name: item for name, item in found.items() if item.version < self._version.number}
-
-    def _rows(self, size: int) -> Iterator[tuple[list[str], np.ndarray]]:
-        if isinstance(self._source, FeatureShards):
-            for shard in self._source:
-                for start in range(0, len(shard.ids), size):
-                    yield list(shard.ids[start : start + size]), shard.vectors[start : start + size]
-            return
-        ids = self._source.names()
-        for start in range(0, len(ids), size):
-            stop = min(len(ids), start + size)
-            with np.errstate(over="ignore"):  # infinite numbers are refused later
-                vectors = self._source.rows.block(start, stop).astype(np.float32)
-            yield [str(one) for one in ids[start:stop]], vectors
-
-
-def _read_with_ids(given: VectorSource) -> FeatureSet:
-    found = given if isinstance(given, FeatureSet) else read_features(given, "gallery")
-    if found.ids is None:
-        raise HoldfastError(f"{found.name}: has no ids; they say which item of the gallery each vector belongs to")
-    return found
+        stored = state.catalogue.by_id(ids) if ids else {}
+        return {name: item for name, item in stored.items() if item.version < self._version.number}
 
 
 def check_hash(name: Location, model: str | None, version: Version) -> None:
     """As ``check_model`` for a file, which may name no model, or name it by another text than its hash."""
-    if model is not None and _HASH.fullmatch(model):
+    if is_model_hash(model):
         check_model(name, model, version)
 
 

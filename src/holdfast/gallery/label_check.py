@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.checks import check
 from holdfast.checks.verdict import FEWEST_UNITS, NOT_JUDGED
@@ -48,9 +46,12 @@ class NamedSamples:
     paths: Mapping[str, str]
 
     @classmethod
-    def read(cls, folder: Path) -> "NamedSamples":
+    def read(cls, folder: Path | None) -> "NamedSamples":
+        """Those of a model folder; None for a version of vectors alone."""
         kinds: dict[str, str] = {}
         paths: dict[str, str] = {}
+        if folder is None:
+            return cls("", kinds, paths)
         for stem, kind in ((HELD_OUT, HELD), (BUFFER, TRAINED)):
             found = read_sample_list(folder, stem)
             for _, path, sha256 in () if found is None else found.samples:
@@ -203,8 +204,8 @@ def joint_confidence(checks: int) -> float:
 def check_on_sample(
     version: int,
     sample: CheckSample,
-    read: Callable[[Stored], Tensor],
-    embed: Callable[[Tensor], NewQueries],
+    read: Callable[[Stored], np.ndarray],
+    embed: Callable[[np.ndarray], NewQueries],
     samples: NamedSamples,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
@@ -216,7 +217,7 @@ def check_on_sample(
 
     version: the older version's number.
     read: opens and preprocesses the image of an item.
-    embed: queries of images (N x C x H x W) in the space of the stored vectors.
+    embed: queries of images (N x H x W x C) in the space of the stored vectors.
     samples: what the new model's folder says about its training.
     confidence: of the intervals; see ``joint_confidence``.
     """
@@ -241,19 +242,19 @@ def check_on_sample(
 
 
 def _embedded(
-    items: Sequence[Stored], read: Callable[[Stored], Tensor], embed: Callable[[Tensor], NewQueries]
+    items: Sequence[Stored], read: Callable[[Stored], np.ndarray], embed: Callable[[np.ndarray], NewQueries]
 ) -> tuple[list[Stored], NewQueries | None]:
     """The items with images that can be read, and their new queries; None without any."""
     queries: list[Stored] = []
     parts: list[NewQueries] = []
     for start in range(0, len(items), _IMAGES_AT_ONCE):
-        images: list[Tensor] = []
+        images: list[np.ndarray] = []
         for item in items[start : start + _IMAGES_AT_ONCE]:
             with contextlib.suppress(HoldfastError):
                 images.append(read(item))
                 queries.append(item)
         if images:
-            parts.append(embed(torch.cat(images)))
+            parts.append(embed(np.concatenate(images)))
     if not parts:
         return [], None
     bridged, plain = ([getattr(part, name) for part in parts] for name in ("bridged", "plain"))

@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
@@ -30,6 +28,7 @@ from holdfast.gallery.catalogue import ItemsWithPath
 from holdfast.gallery.given_vectors import NewVectors
 from holdfast.gallery.label_check import (
     CheckSample,
+    CheckSplit,
     NamedSamples,
     NewQueries,
     check_on_sample,
@@ -37,12 +36,13 @@ from holdfast.gallery.label_check import (
     read_check_sample,
     split,
 )
-from holdfast.gallery.models import BasisConverter, full_features, preprocess_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
+from holdfast.gallery.models import BasisConverter, load_encoder, prepare_image
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
 from holdfast.gallery.state import GalleryState
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
 from holdfast.gallery.versions import (
-    MODEL,
+    NOTHING,
     Candidate,
     Version,
     copy_model,
@@ -50,8 +50,9 @@ from holdfast.gallery.versions import (
     read_registry,
     space_conflict,
 )
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.compact import to_compact
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,20 @@ class RegisterOptions:
             raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
 
 
-def register(state: GalleryState, model: Path, options: RegisterOptions) -> Version:
+def register(state: GalleryState, model: str | Path | None, options: RegisterOptions) -> Version:
     """Make a model the newest version; see ``Gallery.register``.
 
     The caller holds ``state.registering``, so that no other model is registered meanwhile, but not ``state.writing``:
     others add, delete and search while the new model embeds. What they may have changed is checked again before the
     commit.
     """
-    candidate, models = read_candidate(model), state.models
+    candidate, models = read_candidate(model, options.new_vectors if model is None else None), state.models
     _refuse_known_model(state, candidate)
     # The number stays free: of concurrent operations only a rollback changes versions, and it never frees a number.
     last = max(one.number for one in models.versions())
     version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1)
-    registration = _Registration(state, candidate, version, options)
+    encoder = candidate.load(models.device)
+    registration = _Registration(state, candidate, version, options, encoder)
     registration.refuse_other_spaces()  # before anything is embedded
     home = state.folder.version(version.number)
     with _delete_model_on_error(state, version):
@@ -97,7 +99,7 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
         if refused and not options.force:
             where = f"on version {refused[0]['version']}: {_loss_text(refused[0])}"
             how = "--force registers it all the same (in Python: force=True)"
-            raise HoldfastError(f"{model}: incompatible {where}; {how}")
+            raise HoldfastError(f"{candidate.source}: incompatible {where}; {how}")
         for one in found:
             one.save(home)
         # Before ``writing`` is held: it takes long enough for writers to notice.
@@ -117,11 +119,13 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
             counts = state.catalogue.counts()
             for number in version.unreachable:
                 if counts.get(number):
-                    raise HoldfastError(f"{model}: items of version {number} were added meanwhile; register it again")
+                    raise HoldfastError(
+                        f"{candidate.source}: items of version {number} were added meanwhile; register it again"
+                    )
             if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
                 state.engine.create(version.collection, version.stored_dim)
         state.catalogue.put_version(version.number, version.as_json(), {})
-        models.add_version(version, candidate.encoder)
+        models.add_version(version, registration.encoder)
     return version
 
 
@@ -174,7 +178,7 @@ def _refuse_known_model(state: GalleryState, candidate: Candidate) -> None:
         raise HoldfastError(f"version {models.rollback_version} is being rolled back; finish or cancel that first")
     for known in models.versions():
         if known.weights_sha256 == candidate.weights_sha256:
-            raise HoldfastError(f"{candidate.folder}: these weights are version {known.number} already")
+            raise HoldfastError(f"{candidate.source}: this model is version {known.number} already")
 
 
 @dataclass(frozen=True)
@@ -228,27 +232,42 @@ class OldModel:
     """The model of an older version without items, to embed items of other versions."""
 
     def __init__(self, state: GalleryState, version: Version) -> None:
-        self.encoder = Encoder.from_pretrained(state.folder.version(version.number) / MODEL, device=state.models.device)
-        self._basis, self._device = state.models.basis_of(version.number), state.models.device
+        self.encoder = load_encoder(state.folder, version, state.models.device)
+        self._basis = state.models.basis_of(version.number)
 
-    def embed(self, images: Tensor) -> np.ndarray:
-        """Preprocessed images as the version stores them."""
-        return _stored_rows(self.encoder, images, self._basis, self._device)
+    def embed(self, images: np.ndarray) -> np.ndarray:
+        """Prepared images as the version stores them."""
+        return _stored_rows(self.encoder, images, self._basis)
 
 
-def _stored_rows(encoder: Encoder, images: Tensor, basis: Tensor | None, device: torch.device) -> np.ndarray:
+def _stored_rows(encoder: "ImageEncoder", images: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
     # Without the lock of other forward passes: only the caller uses the encoder, and searches must not wait.
-    full = full_features(encoder, images, device)
-    rows: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
-    return rows
+    full = full_features(encoder, images)
+    return full if basis is None else full @ basis
+
+
+def full_features(encoder: "ImageEncoder", images: np.ndarray) -> np.ndarray:
+    """Unit features of prepared images."""
+    return encoder.embed(images)
 
 
 class _Registration:
-    """Bridges and checks of one model that is being registered."""
+    """Bridges and checks of one model that is being registered.
 
-    def __init__(self, state: GalleryState, candidate: Candidate, new: Version, options: RegisterOptions) -> None:
+    encoder: the model, if it is loaded already.
+    """
+
+    def __init__(
+        self,
+        state: GalleryState,
+        candidate: Candidate,
+        new: Version,
+        options: RegisterOptions,
+        encoder: "ImageEncoder | None",
+    ) -> None:
         self._state, self._candidate, self._new, self._options = state, candidate, new, options
-        self._samples = NamedSamples.read(candidate.folder)
+        self.encoder = encoder
+        self._samples = NamedSamples.read(None if candidate.model is None else candidate.model.folder)
 
     def refuse_other_spaces(self) -> None:
         """Refuse a model that cannot be compared with every older version if no bridge is wanted."""
@@ -276,12 +295,12 @@ class _Registration:
         return not items and old != self._state.models.versions()[-1]
 
     def _conflict(self, old: Version) -> str | None:
-        registry = read_registry(self._state.folder.version(old.number))
+        registry = read_registry(self._state.folder.version(old.number), old)
         return space_conflict(registry, old.dim, self._candidate)
 
     def _unreachable(self, old: Version, conflict: str, what: str) -> HoldfastError:
         reason = f"its features cannot be compared with those of version {old.number} ({conflict})"
-        return HoldfastError(f"{self._candidate.folder}: {reason}; {what}")
+        return HoldfastError(f"{self._candidate.source}: {reason}; {what}")
 
     def _sample_all(self) -> list[_Sampled]:
         state, options = self._state, self._options
@@ -290,7 +309,10 @@ class _Registration:
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
             versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
-            splits = {number: split(rows, new_vectors, self._kinds_by_path(rows)) for number, rows in listed.items()}
+            splits = {old.number: CheckSplit({}, {}) for old in versions}
+            if self.encoder is not None:
+                for number, rows in listed.items():
+                    splits[number] = split(rows, new_vectors, self._kinds_by_path(rows))
             reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
@@ -313,7 +335,7 @@ class _Registration:
                         BasisConverter(bases.__getitem__),
                         read_check_sample(state, old, splits[old.number]),
                         read_pair_items(state, old, pair_items) if items else PairItems(pair_items, None),
-                        None if items or not pair_items else OldModel(state, old),
+                        None if items or not pair_items or old.embeds == NOTHING else OldModel(state, old),
                     )
                 )
         return found
@@ -326,9 +348,15 @@ class _Registration:
             kinds.update(dict.fromkeys(self._state.catalogue.keys_with_path(listed, paths), kind))
         return kinds
 
-    def _embed(self, images: Tensor) -> np.ndarray:
-        """Preprocessed images as the new version stores them."""
-        return _stored_rows(self._candidate.encoder, images, self._candidate.basis, self._state.models.device)
+    def _loaded(self) -> "ImageEncoder":
+        """The new model. It is read from its copy, because the source folder may change."""
+        if self.encoder is None:
+            self.encoder = load_encoder(self._state.folder, self._new, self._state.models.device)
+        return self.encoder
+
+    def _embed(self, images: np.ndarray) -> np.ndarray:
+        """Prepared images as the new version stores them."""
+        return _stored_rows(self._loaded(), images, self._candidate.basis)
 
     def _pairs(self, one: _Sampled) -> Pairs:
         chosen = one.pairs
@@ -336,7 +364,8 @@ class _Registration:
             rows = self._new_vectors.rows(chosen.items)
             given = self._new_vectors.stored(rows, self._new, self._candidate.basis)
             return pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
-        device = self._state.models.device
+        if not chosen.items:
+            return pairs_of([], {}, {})
         stage = f"embedding items of version {one.old.number}"
 
         def progress(done: int, total: int) -> None:
@@ -344,8 +373,8 @@ class _Registration:
 
         old = chosen.vectors or {}
         if one.model is not None:
-            old = embed_images(chosen.items, one.model.encoder, one.model.embed, device, lambda done, total: None)
-        new = embed_images(chosen.items, self._candidate.encoder, self._embed, device, progress)
+            old = embed_images(chosen.items, one.model.encoder, one.model.embed, lambda done, total: None)
+        new = embed_images(chosen.items, self._loaded(), self._embed, progress)
         return pairs_of(chosen.items, old, new)
 
     def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
@@ -367,8 +396,8 @@ class _Registration:
         labels = np.array(pairs.labels, dtype=object) if any(pairs.labels) else None
         self._options.progress(f"fitting the bridges of version {old.number}", 0, 2)
         to = Bridge.fit(
-            pairs.new,
-            pairs.old,
+            new=pairs.new,
+            old=pairs.old,
             kind=options.bridge,
             labels=labels,
             items=one.items,
@@ -384,8 +413,8 @@ class _Registration:
             raise self._unreachable(old, str(one.conflict), what)
         self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
         back = Bridge.fit(
-            pairs.old,
-            pairs.new,
+            new=pairs.old,
+            old=pairs.new,
             kind=to.kind,
             options=to.options,
             labels=labels,
@@ -405,29 +434,29 @@ class _Registration:
             give = "give vectors of more items by the new model (--new-vectors FILE, in Python new_vectors)"
             what = f"{where}, and a bridge needs {FEWEST_PAIRS}; {give}"
         if one.conflict is None:
-            return HoldfastError(f"{self._candidate.folder}: {what}")
+            return HoldfastError(f"{self._candidate.source}: {what}")
         return self._unreachable(one.old, one.conflict, what)
 
     def _check(self, one: _Sampled, to: Bridge | None) -> dict[str, Any] | None:
         if one.check is None:
             return None
-        encoder = self._candidate.encoder
+        encoder = self._loaded()
         stage, total, done = f"checking on version {one.old.number}", len(one.check.queries), 0
         self._options.progress(stage, 0, total)
 
-        def embed(images: Tensor) -> NewQueries:
+        def embed(images: np.ndarray) -> NewQueries:
             nonlocal done
             rows = self._embed(images)
             done += len(rows)
             self._options.progress(stage, done, total)
             plain = one.converter.convert(rows, self._new, one.old) if one.conflict is None else None
-            bridged = None if to is None or to.kind == NONE else to(rows).numpy()
+            bridged = None if to is None or to.kind == NONE else to.transform(rows)
             return NewQueries(bridged, plain)
 
         found = check_on_sample(
             one.old.number,
             one.check,
-            lambda item: preprocess_image(encoder, str(item.path)),
+            lambda item: prepare_image(encoder, str(item.path)),
             embed,
             self._samples,
             joint_confidence(len(self._state.models.versions())),

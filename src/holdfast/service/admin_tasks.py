@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -19,14 +18,14 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 
 def _register(
-    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, **options: Any
+    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str | None, **options: Any
 ) -> Any:
     def progress(stage: str, done: int, total: int) -> None:
         if stop.is_set():
             raise HoldfastError("stopped; the model was not registered")
         on_progress({"stage": stage, "done": done, "total": total})
 
-    return gallery.register(Path(model), progress=progress, **options).as_json()
+    return gallery.register(model, progress=progress, **options).as_json()
 
 
 def _backfill(

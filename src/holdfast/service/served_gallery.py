@@ -16,11 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.versions import VectorSizes
 from holdfast.service.admin_tasks import OnProgress
 
@@ -142,7 +144,7 @@ class ServedGallery:
 
     def register(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         force: bool = False,
         bridge: str = AUTO,
@@ -159,7 +161,7 @@ class ServedGallery:
         found = self._run(
             "register",
             on_progress=lambda figures: progress(figures["stage"], figures["done"], figures["total"]),
-            model=_absolute(model),
+            model=None if model is None else _absolute(model),
             **options,
         )
         return Version(**found)
@@ -191,6 +193,7 @@ class ServedGallery:
         self,
         image: str | Path | None = None,
         *,
+        vector: ArrayLike | None = None,
         id: str | None = None,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
@@ -201,6 +204,8 @@ class ServedGallery:
         options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact, "offset": offset}
         if indexed_by is not None:
             options["indexed_by"] = list(indexed_by)
+        if vector is not None:
+            options["vector"] = real_array(vector, "query").tolist()
         path = None if image is None else _absolute(image)
         return [Hit(**row) for row in self._run("search", image=path, **options)]
 
