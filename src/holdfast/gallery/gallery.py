@@ -370,7 +370,7 @@ class Gallery:
             return self._state.writer.remove([checked_id(one) for one in ids], receipt)
 
     def receipt(self, key: str) -> Receipt | None:
-        """The receipt that a write stored in the last 24 hours; None if there is none: the write was not done."""
+        """The receipt that a write stored in the last 24 hours of the gallery's use; None: the write was not done."""
         return self._state.catalogue.receipt(key)
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -63,7 +63,7 @@ class UnfinishedWriteError(Exception):
 class Operations:
     """The writes of one service. Use it in one event loop.
 
-    gallery: stores the answers of writes with an idempotency key, for a day.
+    gallery: stores the answers of writes with an idempotency key, for 24 hours that it is open.
     seconds: how long a request with the key of a write that runs waits for it.
     """
 

@@ -21,6 +21,7 @@ from holdfast.train.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.train.engine.control import Cancellation, Cancelled
 from holdfast.train.engine.executors import chosen_executor, make_executor
 from holdfast.train.engine.feature_phase import train_on_features
+from holdfast.train.engine.first_layer import begin_layer
 from holdfast.train.engine.kept_features import KeptFeatures
 from holdfast.train.engine.options import FitOptions, refuse_augmentation
 from holdfast.train.engine.ranks import ALONE, BatchShard, Ranks, batch_shard, synchronise_batch_norm
@@ -32,7 +33,7 @@ from holdfast.train.engine.schedule import (
     own_optimizer,
     parameter_groups,
 )
-from holdfast.train.engine.slots import record_slots
+from holdfast.train.engine.slots import record_slots, refuse_other_turns
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
 from holdfast.train.engine.survey import TaskFeatures
 from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
@@ -177,7 +178,7 @@ def fit(
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
     ranks.align(method)
-    record_slots(encoder, task.registry, method.num_slots)
+    record_slots(encoder, task.registry, method)
 
 
 SMALL_STEP = 2**28
@@ -251,6 +252,7 @@ def prepare_step(
         raise HoldfastError(
             f"an old model with features of {old.dim} numbers, but the model in training gives {encoder.dim}"
         )
+    refuse_other_turns(task, method, {"the network to train": encoder, "the old model": old})
     device = images.device
     with GENERATOR_LOCK:
         torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
@@ -288,7 +290,9 @@ def prepare_step(
         kept=kept if method.reads_kept else None,
     )
     _refuse_single_images(step)
-    method.prepare(task, task_survey(step, task))
+    survey = task_survey(step, task)
+    begin_layer(encoder, survey)
+    method.prepare(task, survey)
     ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.loss_sums)
 
