@@ -55,12 +55,20 @@ def source_files(package: str) -> Iterator[Path]:
 
 
 def imported(file: Path) -> set[str]:
+    """Modules that a file imports, also inside functions, but not for type checkers alone."""
+    return _imported(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def _imported(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
+        names |= _imported(node)
     return names
 
 

@@ -9,7 +9,6 @@ from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import check_replaceable
 from holdfast.core.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ def bridge(
         if out is None:
             raise HoldfastError("--out is needed: the folder for the bridge")
         from holdfast.bridges.bridge import BRIDGE_FILES
+        from holdfast.core.storage import check_replaceable
 
         check_replaceable(out, BRIDGE_FILES)
         found = _read(old, new, pairs, with_labels=not no_labels, seed=seed)
