@@ -30,10 +30,11 @@ from holdfast.embedders.pixels import (
 if TYPE_CHECKING:
     from PIL import Image
 
-ImageLike: TypeAlias = "str | Path | bytes | Image.Image | np.ndarray"
-"""A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
-
-ImagesLike: TypeAlias = "ImageLike | Sequence[ImageLike]"
+    ImageLike: TypeAlias = str | Path | bytes | Image.Image | np.ndarray
+    """A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
+    ImagesLike: TypeAlias = ImageLike | Sequence[ImageLike]
+else:  # where Pillow is not installed
+    ImageLike = ImagesLike = Any
 
 MOST_SIDE, MOST_INPUT_PIXELS, MOST_PIXELS = 8192, 2**24, 2**30
 """Bounds of a network's input (a side, all pixels), and of the pixels of an image that it may be made from."""
