@@ -16,10 +16,34 @@ FALSE_ACCEPTS = 0.01
 
 def ranking(stored: Sequence[StoredItems]) -> np.ndarray:
     """Numbers of all items for each query, best first: Q x N. The order of equal scores is arbitrary."""
+    return np.argsort(-merged_scores(stored), axis=1)
+
+
+def merged_scores(stored: Sequence[StoredItems]) -> np.ndarray:
+    """The score of each item for each query: Q x N."""
     merged = np.empty((len(stored[0].queries), sum(len(one.rows) for one in stored)), dtype=np.float32)
     for one in stored:
         merged[:, one.rows] = one.scale(np.asarray(one.queries) @ np.asarray(one.vectors).T)
-    return np.argsort(-merged, axis=1)
+    return merged
+
+
+def blended(old: Sequence[StoredItems], bridged: Sequence[StoredItems], share: float) -> np.ndarray:
+    """The ranking by (1 - share) x the old query's score + share x the bridged query's: Q x N.
+
+    old, bridged: the same items, searched by the old models' queries and by the new model's through bridges.
+    """
+    return np.argsort(-((1 - share) * merged_scores(old) + share * merged_scores(bridged)), axis=1)
+
+
+def rescored(ranked: np.ndarray, count: int, queries: Tensor, gallery: Tensor) -> np.ndarray:
+    """``ranked`` with the first ``count`` items of each query in the order of another model's scores: Q x N.
+
+    queries, gallery: unit vectors of all queries and items under that model.
+    """
+    first = ranked[:, :count]
+    scores = np.einsum("qd,qnd->qn", np.asarray(queries), np.asarray(gallery)[first])
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.concatenate([np.take_along_axis(first, order, 1), ranked[:, count:]], axis=1)
 
 
 def one_version(vectors: Tensor, queries: Tensor) -> list[StoredItems]:

@@ -117,7 +117,7 @@ def test_the_huge_image_is_small_on_the_wire():
         (Item("\ud800", vector=np.ones(32)), "broken Unicode"),
         *(
             (Item(blank, vector=np.ones(32)), "no visible character")
-            for blank in (" ", "\u00a0\u3000", "\u200b \ufeff")
+            for blank in (" ", "\u00a0\u3000", "\u200b \ufeff", "\u2800\u3164", "\ufe0f", "\u0378")
         ),
         *(
             (Item(f"a{mark}b", vector=np.ones(32)), "line separators or marks")

@@ -340,6 +340,26 @@ def test_limit_on_the_bytes_of_all_bodies(gallery, pictures):
     assert [answer.status_code for answer in later] == [200]
 
 
+def test_slow_large_bodies_leave_searches_alone(gallery):
+    app = build_app(gallery, access=AccessControl({}), limits=Limits(bodies=400_000))
+
+    async def run():
+        searched = asyncio.Event()
+
+        async def drip():
+            yield b"x" * 399_999
+            await searched.wait()
+
+        large = asyncio.ensure_future(answers(app, ("POST", "/v1/search/image", {"content": drip(), "headers": PNG})))
+        await asyncio.sleep(0.2)
+        small = await answers(app, ("POST", "/v1/search/id", {"json": {"id": "a/0"}}))
+        searched.set()
+        return small, await large
+
+    ((small,), (large,)) = asyncio.run(run())
+    assert (small.status_code, large.status_code) == (200, 422)
+
+
 def test_a_body_that_does_not_arrive(gallery):
     app = build_app(gallery, access=AccessControl({}), limits=Limits(seconds=0.1))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, VECTOR_OPTION
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
@@ -22,7 +22,7 @@ JUDGED = "Judged on unseen items of the classes in these files; classes that are
 
 def bridge(
     folder: Path | None = typer.Argument(None, metavar="BRIDGE", help="A bridge to --export."),
-    old: Path | None = typer.Option(None, "--old", help="Vectors of the old model: .npz, .npy or .parquet."),
+    old: Path | None = typer.Option(None, "--old", help="Vectors of the old model, in the files that check takes."),
     new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
     kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
@@ -30,6 +30,9 @@ def bridge(
     items: int | None = typer.Option(
         None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
     ),
+    id_: str | None = ID_OPTION,
+    vector: str | None = VECTOR_OPTION,
+    label: str | None = LABEL_OPTION,
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the choice and of the split of pairs."),
     export: Path | None = typer.Option(None, "--export", help="Write BRIDGE as FILE.npz or FILE.onnx."),
@@ -60,7 +63,7 @@ def bridge(
         from holdfast.core.storage import check_replaceable
 
         check_replaceable(out, BRIDGE_FILES)
-        found = _read(old, new, pairs, with_labels=not no_labels, seed=seed)
+        found = _read(old, new, pairs, columns=(id_, vector, label), with_labels=not no_labels, seed=seed)
         fitted = _fit(found, kind, items, seed)
         verdict = NO_BRIDGE if not fitted.helps else NOT_NEEDED if fitted.kind == "none" else HELPS
         if verdict != NO_BRIDGE:
@@ -105,15 +108,24 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     )
 
 
-def _read(old: Path | None, new: Path | None, most: int | None, *, with_labels: bool, seed: int) -> "Pairs":
+def _read(
+    old: Path | None,
+    new: Path | None,
+    most: int | None,
+    *,
+    columns: tuple[str | None, str | None, str | None],
+    with_labels: bool,
+    seed: int,
+) -> "Pairs":
     from holdfast.bridges import read_pairs
     from holdfast.vectors.feature_files import read_features
+    from holdfast.vectors.vector_tables import Columns
 
     if old is None or new is None:
         raise HoldfastError("give --old FILE and --new FILE; holdfast embed writes such files")
     if most is not None and most < 1:
         raise HoldfastError(f"--pairs {most}: at least 1 is needed")
-    before, after = read_features(old, "gallery"), read_features(new, "gallery")
+    before, after = (read_features(file, "gallery", Columns(*columns)) for file in (old, new))
     return read_pairs(before, after, most=most, with_labels=with_labels, seed=seed)
 
 

@@ -97,14 +97,16 @@ def checked_id(given: object) -> str:
 
 
 _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_INVISIBLE = ("Zs", "Zl", "Zp", "Cf")
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cf", "Cn", "Mn", "Me")
+_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and symbols without ink."""
 
 
 def checked_new_id(given: object) -> str:
     """The id of an item that is added, if people can also read it. Items of earlier releases may have other ids."""
     name = checked_id(given)
     kinds = {unicodedata.category(letter) for letter in name}
-    if kinds.issubset(_INVISIBLE):
+    if all(letter in _BLANKS or unicodedata.category(letter) in _INVISIBLE for letter in name):
         raise HoldfastError(f"id {name[:40]!r}: has no visible character")
     if kinds & {"Zl", "Zp"} or not _DIRECTION_MARKS.isdisjoint(name):
         raise HoldfastError(f"id {name[:40]!r}: holds line separators or marks of writing direction; remove them")

@@ -41,6 +41,7 @@ _HEADERS = [
 ]
 _NO_STORE = (b"cache-control", b"no-store")
 _RETRY = {"Retry-After": "1"}
+_SMALL_SHARE = 8192
 _ANSWERED_UNDER_LOAD = "/v1/health"
 
 
@@ -149,6 +150,7 @@ class RequestMiddleware:
         scope[PRIVATE_FOLDER] = self._private_folder
         started, status, body_bytes, arrived = time.perf_counter(), CLIENT_GONE, 0, False
         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+        small = self._limits.bodies // _SMALL_SHARE  # such a body never waits for large ones, also if they are slow
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -170,7 +172,7 @@ class RequestMiddleware:
                 self._arriving -= 1
             arrived = not message.get("more_body", False)
             size = len(message.get("body", b""))
-            if size and self._body_bytes + size > self._limits.bodies:
+            if body_bytes + size > small and self._body_bytes + size > self._limits.bodies:
                 # The connection is closed because the rest of the body is not read.
                 headers = {**_RETRY, "Connection": "close"}
                 raise RequestError(503, "too many large requests at once; try again", headers)

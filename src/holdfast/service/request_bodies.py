@@ -24,7 +24,7 @@ class Limits:
     """What requests may use, so that no client takes all of the service.
 
     body: bytes of one body.
-    bodies: bytes of all bodies in memory; further requests get 503.
+    bodies: bytes of all bodies in memory; further requests get 503, but for bodies of at most 1/8192 of it (64 KiB).
     pixels: pixels of one image, by its header.
     k: hits of one search.
     batch: items or ids in one request.
