@@ -32,7 +32,8 @@ def blended(old: Sequence[StoredItems], bridged: Sequence[StoredItems], share: f
 
     old, bridged: the same items, searched by the old models' queries and by the new model's through bridges.
     """
-    return np.argsort(-((1 - share) * merged_scores(old) + share * merged_scores(bridged)), axis=1)
+    merged = (1 - share) * merged_scores(old) + share * merged_scores(bridged)
+    return np.argsort(-merged, axis=1)
 
 
 def rescored(ranked: np.ndarray, count: int, queries: Tensor, gallery: Tensor) -> np.ndarray:
@@ -41,7 +42,7 @@ def rescored(ranked: np.ndarray, count: int, queries: Tensor, gallery: Tensor) -
     queries, gallery: unit vectors of all queries and items under that model.
     """
     first = ranked[:, :count]
-    scores = np.einsum("qd,qnd->qn", np.asarray(queries), np.asarray(gallery)[first])
+    scores = np.einsum("qd,qnd->qn", queries.numpy(), gallery.numpy()[first])
     order = np.argsort(-scores, axis=1, kind="stable")
     return np.concatenate([np.take_along_axis(first, order, 1), ranked[:, count:]], axis=1)
 

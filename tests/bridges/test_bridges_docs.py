@@ -83,7 +83,7 @@ def test_options_exist():
     """Also those in the text and in commands that need images or a server."""
     verbs = get_command(app).commands  # type: ignore[attr-defined]
     verbs = {**verbs, **{f"gallery {name}": verb for name, verb in verbs["gallery"].commands.items()}}
-    found = re.findall(r"(?<!from )holdfast ((?:gallery )?[a-z]+)((?:\\\n|[^\n`])*)", re.sub(r"\n```", "\n`", PAGE))
+    found = re.findall(r"(?<!from )holdfast ((?:gallery )?[a-z-]+)((?:\\\n|[^\n`])*)", re.sub(r"\n```", "\n`", PAGE))
     assert len(found) > 15
     for verb, rest in found:
         known = {name for option in verbs[verb].params for name in (*option.opts, *option.secondary_opts)}

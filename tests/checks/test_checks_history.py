@@ -58,7 +58,7 @@ def test_cells_are_single_checks(models):
             assert found.matrix[t][k] == single.cross_test
             if "unrelated" not in single.reason:
                 assert found.verdicts[t][k] == single.verdict
-    assert (found.verdict, found.exit_code) == ("incompatible", 1)
+    assert (found.verdict, found.exit_code) == ("worse", 1)
     assert found.reason.endswith("the gallery of model 1, 2, 3")
     assert {(cell["query_model"], cell["gallery_model"]) for cell in found.uncertain} == {
         (str(t + 1), str(k + 1)) for t in range(4) for k in range(t) if found.verdicts[t][k] == "not shown"
@@ -116,7 +116,7 @@ def test_other_sizes_cannot_be_compared(models):
     wide = [(np.hstack([features] * 2), labels) for features, labels in models[1]]
     found = check_history([models[0], tuple(wide)], resamples=100)
     assert found.matrix[1][0] is None
-    assert found.verdict == "incompatible"
+    assert found.verdict == "worse"
     assert np.isnan(found.AA.value)
     json.dumps(found.as_json(), allow_nan=False)
 
@@ -182,7 +182,7 @@ def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clus
     counted = [((queries[others], labels[others]), gallery) for _, gallery in sets]
     without = check_history(counted, score="mAP", resamples=200)
     assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
-    pair = check(sets[1][1], sets[0][0], sets[1][0], score="mAP", resamples=200)  # and in a single check
+    pair = check(sets[1][1], sets[0][0], (2 * queries, labels), score="mAP", resamples=200)  # and in a single check
     assert pair.self_test.value == pytest.approx(found.matrix[1][1].value)
 
 

@@ -111,7 +111,7 @@ def test_one_class_cannot_be_judged(score):
     """Every hit is right, so that any model would be called not inferior."""
     features, labels = np.random.default_rng(0).standard_normal((40, 6)), np.zeros(40, int)
     with pytest.raises(HoldfastError, match="one class"):
-        check((features, labels), (features, labels), (features, labels), score=score)
+        check((features, labels), (features, labels), (2 * features, labels), score=score)
 
 
 def test_more_hits_than_items_cannot_be_judged(sets):

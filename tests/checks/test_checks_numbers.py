@@ -113,7 +113,7 @@ def test_the_old_threshold(clustered):
     assert found.far_change.low > 0
     assert found.new_threshold > found.threshold
     assert found.new_threshold_far <= found.old_far
-    same = check((gallery, gallery_labels), (old, labels), (old, labels), threshold=0.7).thresholds
+    same = check((gallery, gallery_labels), (old, labels), (2 * old, labels), threshold=0.7).thresholds
     assert (same.verdict, same.threshold, same.given) == ("holds", 0.7, True)
     assert same.new_far == same.old_far
     # Every pair was drawn from all; the rate of all pairs is near.

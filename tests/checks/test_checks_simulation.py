@@ -10,7 +10,7 @@ import pytest
 from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, share_of_means
 from holdfast.checks.query_outcomes import ClassGroundTruth, run_queries
 from holdfast.checks.scores import parse_score
-from holdfast.checks.verdict import COMPATIBLE, MAX_LOSS, YES, loss_answer, verdict
+from holdfast.checks.verdict import MAX_LOSS, YES, answer_about, better_answer
 from holdfast.metrics import gain_interval
 from holdfast.vectors.feature_set import feature_set
 
@@ -31,16 +31,16 @@ def pool_of(clustered, score, new_noise):
 
 
 def simulate(old, new, draw_rows, clusters=None):
-    """The share of simulations whose interval covers the true gain, and the share called compatible."""
+    """The share of simulations whose interval covers the true gain, and the share called better."""
     truth = new.mean() - old.mean()
-    covered = compatible = 0
+    covered = better = 0
     for seed in range(SIMULATIONS):
         rows = draw_rows(np.random.default_rng(seed))
         how = Resampling(0.95, 1000, seed, None if clusters is None else clusters[rows])
         gain = gain_estimate(old[rows], new[rows], how)
         covered += gain.low <= truth <= gain.high
-        compatible += verdict(gain, len(rows), "queries")[0] == COMPATIBLE
-    return truth, covered / SIMULATIONS, compatible / SIMULATIONS
+        better += better_answer(gain, len(rows), "queries").answer == YES
+    return truth, covered / SIMULATIONS, better / SIMULATIONS
 
 
 @pytest.mark.slow
@@ -54,14 +54,14 @@ def test_the_true_gain_is_covered(score, queries, clustered):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("score", "queries"), [("top1", 60), ("top1", 1000), ("mAP", 200)])
-def test_without_a_true_gain_compatible_is_rarely_said(score, queries, clustered):
+def test_without_a_true_gain_better_is_rarely_said(score, queries, clustered):
     """Each query comes twice, once with old and new swapped, so that the true gain is exactly 0."""
     (old, new), _ = pool_of(clustered, score, new_noise=0.33)
     both = [np.append(old, new), np.append(new, old)]
-    truth, covered, compatible = simulate(*both, lambda draw: draw.integers(0, 2 * POOL, queries))
+    truth, covered, better = simulate(*both, lambda draw: draw.integers(0, 2 * POOL, queries))
     assert truth == pytest.approx(0, abs=1e-12)
     assert 0.92 <= covered <= 0.99  # few changed queries: the interval errs on the wide side
-    assert compatible <= 0.05
+    assert better <= 0.05
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_at_a_loss_of_exactly_the_margin_yes_is_rarely_said(score, queries, clus
         rows = np.random.default_rng(seed).integers(0, 2 * POOL, queries)
         how = Resampling(0.95, 1000, seed)
         gain = gain_estimate(before[rows], after[rows], how)
-        said += loss_answer(gain, MAX_LOSS, queries, "queries").answer == YES
+        said += answer_about(gain, MAX_LOSS, queries, "queries").answer == YES
     assert said / SIMULATIONS <= 0.05 + 2 * (0.05 * 0.95 / SIMULATIONS) ** 0.5
 
 
@@ -141,5 +141,5 @@ def test_in_short_yes_is_rarely_said_at_the_margin():
         before = np.where(change > 0, 0.0, 1.0)
         low, high = gain_interval(before, before + change, resamples=400, seed=seed)
         gain = Estimate(float(change.mean()), low, high)
-        said += loss_answer(gain, MAX_LOSS, 300, "queries").answer == YES
+        said += answer_about(gain, MAX_LOSS, 300, "queries").answer == YES
     assert said <= 18  # 5 % are 10, and three standard deviations of 200 simulations are 9

@@ -163,7 +163,7 @@ def test_the_gallery_holds_both_versions_and_is_kept(demo, tmp_path):
 
 def test_a_refused_version_is_named(demo, monkeypatch):
     def register(self, model, **options):
-        raise HoldfastError(f"{model}: incompatible on version 1")
+        raise HoldfastError(f"{model}: finds less on version 1")
 
     monkeypatch.setattr(Gallery, "register", register)
     assert "version 1 only. Refused: " in " ".join(demo().split())

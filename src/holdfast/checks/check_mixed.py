@@ -6,20 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.checks.check import check_options
-from holdfast.checks.estimates import Estimate, Resampling, mean_estimate, share_of_means
+from holdfast.checks.check import NO_JUDGEMENTS, check_options
+from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate, share_of_means, units_needed
+from holdfast.checks.exchanged_inputs import refuse_equal_queries
 from holdfast.checks.inputs import AGREEMENT, GroundTruths, Relevance, ground_truths
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, usable
 from holdfast.checks.result import MixedResult, MixedVersion, VersionSearch
 from holdfast.checks.scores import OVERLAP, Score, parse_score
-from holdfast.checks.verdict import Gate, gates_verdict
+from holdfast.checks.verdict import (
+    NOT_JUDGED,
+    VERDICTS,
+    Gate,
+    accepted_loss,
+    answer_about,
+    better_answer,
+    gates_answer,
+    share_asked,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.metrics.resampling import RESAMPLES, ratio_interval, share_interval
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
-from holdfast.vectors.pairing import Source, open_features
+from holdfast.vectors.pairing import Source, open_features, pair_queries
 from holdfast.vectors.search import Progress, VectorProblems, float32, unit_queries
 
 Scale = Callable[[np.ndarray], np.ndarray]
@@ -28,6 +38,10 @@ Scale = Callable[[np.ndarray], np.ndarray]
 Part = tuple[Source, QueryBridge | None, Scale | None]
 """The stored vectors of one version, the bridge that its queries take, and the scale of its scores."""
 
+WITHOUT_OLD_MODEL = (
+    "the old model's vectors of all items and of the queries were not given (gallery-old and queries-old), so whether "
+    "the mixed gallery finds more than keeping it is unknown"
+)
 FIRST = 10
 _SCORES_AT_ONCE = 1 << 22
 _FEW_DUE, _FEW_CHANGED = 30, 10
@@ -39,39 +53,49 @@ def check_mixed(
     queries: Source,
     gallery_new: Source,
     *,
+    gallery_old: Source | None = None,
+    queries_old: Source | None = None,
     relevance: Relevance | None = None,
     score: str = "top1",
     confidence: float = 0.95,
+    max_loss: float | None = None,
     min_exposure: float | None = None,
     min_kept: float | None = None,
+    min_agreement: float | None = None,
     cluster_by_class: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> MixedResult:
-    """Compare the search in a gallery of several versions with the search in a full re-embedding.
+    """Compare the search in a gallery of several versions with keeping the old model, and with a full re-embedding.
 
     parts: (vectors, bridge, scale) of each version, oldest first; the last is the newest model's. vectors are a file, a
         ``FeatureSet`` or arrays (features, labels, ids), with ids. bridge carries queries into the version's space and
         scale makes its cosines comparable with those of the newest version; None leaves them as they are.
     queries: the newest model's features of the queries.
     gallery_new: all items of all parts, embedded by the newest model, with ids.
+    gallery_old, queries_old: all items and the queries, embedded by the old model; with them the result says whether
+        the mixed gallery is better than keeping it.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, item id).
     score: "top1", "recall@K" or "mAP". Without labels and relevance it is left out, and "overlap@10" with the
         re-embedded hits is measured.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
+    max_loss: the accepted loss against keeping the old model; as in ``check``.
     min_exposure: smallest accepted exposure ratio of every version, at 1 and at 10; None does not judge it.
     min_kept: smallest accepted share of the re-embedded score; None does not judge it.
+    min_agreement: without judgements: the smallest accepted share of the re-embedded hits; only with it the exit status
+        can then be 0.
     cluster_by_class: resample whole classes of queries.
     resamples: number of bootstrap resamples.
     seed: of the resamples.
     device: where the search runs.
     progress: called with the stage, the amount done and the total.
 
-    The verdict is "compatible" if the intervals of all that is judged lie at or above the asked values,
-    "incompatible" if one lies below, "not shown" otherwise, and "measured" if nothing is judged. All vectors are held
-    in memory. Refused: an item in two parts, or one that ``gallery_new`` lacks.
+    ``better`` and ``loss`` are the answers of ``check``, against keeping the old model; None without it, or without
+    labels and relevance. ``gates`` is "reached" if the intervals of all that was asked for lie at or above it, "missed"
+    if one lies below, else "not shown". All vectors are held in memory. Refused: an item in two parts, or one that
+    ``gallery_new`` lacks.
 
     >>> import numpy as np
     >>> from holdfast import check_mixed
@@ -83,19 +107,30 @@ def check_mixed(
     >>> def part(vectors, first, last):
     ...     return vectors[first:last], labels[first:last], ids[first:last]
     >>> parts = [(part(old, 0, 100), None, None), (part(new, 100, 200), None, None)]
-    >>> result = check_mixed(parts, part(new, 200, 400), part(new, 0, 200), resamples=200)
-    >>> result.verdict, [version.items for version in result.versions]
-    ('measured', [100, 100])
+    >>> kept = {"gallery_old": part(old, 0, 200), "queries_old": part(old, 200, 400)}
+    >>> result = check_mixed(parts, part(new, 200, 400), part(new, 0, 200), **kept, resamples=200)
+    >>> result.better.answer, [version.items for version in result.versions]
+    ('yes', [100, 100])
     """
     chosen = parse_score(score)
     check_options("instance", confidence, resamples, seed)
-    _check_gates(min_exposure, min_kept)
+    max_loss = accepted_loss(max_loss)
+    for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept), ("min-agreement", min_agreement)):
+        share_asked(name, value)
+    if (gallery_old is None) != (queries_old is None):
+        raise HoldfastError("gallery-old and queries-old go together: they are what keeping the old model would show")
     asked = open_features(queries, "queries", "query")
     stored = _Stored.read(parts, open_features(gallery_new, "gallery_new", "gallery"), asked)
     plain, query_problems = unit_queries(asked, np.arange(len(asked)))
     searches = {"mixed": stored.versions(plain, asked), "fair": stored.reembedded(plain)}
     if any(bridge is not None or scale is not None for _, bridge, scale in parts):
         searches["raw"] = stored.as_they_are(plain)
+    if gallery_old is not None and queries_old is not None:
+        searches["keep"] = stored.kept(
+            open_features(gallery_old, "gallery_old", "gallery"),
+            open_features(queries_old, "queries_old", "query"),
+            asked,
+        )
     truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
     answered = usable(plain)
     decides = stored.items if truths is None else None  # what decides which hits are right, without labels
@@ -105,6 +140,9 @@ def check_mixed(
         fair = search_mixed(searches["fair"], OVERLAP.k, device=device).rows
         truths = GroundTruths([RelevanceGroundTruth.of_hits(fair, answered, len(stored.items))], [AGREEMENT])
         chosen = OVERLAP
+        searches.pop("keep", None)
+    elif min_agreement is not None:
+        raise HoldfastError("min-agreement is for checks without judgements; leave it out, the judgements decide")
     truth = truths.per_gallery[0]
     chosen.chance(truth.count_right()[truth.has_answer()], truth.size())
     if cluster_by_class and truths.codes is None:
@@ -132,24 +170,41 @@ def check_mixed(
         )
         for number, (part, (_, bridge, _)) in enumerate(zip(stored.parts, parts, strict=True))
     ]
-    gates = [] if min_kept is None else [Gate("the share of the re-embedded score", kept["mixed"], min_kept)]
+    lowest = {"the share of the re-embedded score": min_kept, "the share of the re-embedded hits": min_agreement}
+    gates = [Gate(name, kept["mixed"], least) for name, least in lowest.items() if least is not None]
     if min_exposure is not None:
         gates += [
             Gate(f"the exposure of version {number} at {k}", ratio, min_exposure, of_version=True)
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]
-    decision, reason = gates_verdict(gates, resampling.units(found["fair"].values), resampling.drawn)
+    units, what = resampling.units(found["fair"].values), resampling.drawn
+    reached, gates_reason = gates_answer(gates, units, what) if gates else (None, "")
+    better = loss = gain = None
+    if "keep" in found:
+        before, after = found["keep"].values, found["mixed"].values
+        gain = gain_estimate(before, after, resampling)
+        needed = [units_needed(before, after, gain, bound, resampling) for bound in (0.0, -max_loss)]
+        better = better_answer(gain, units, what, needed[0])
+        loss = answer_about(gain, max_loss, units, what, needed[1])
+    reason = NO_JUDGEMENTS if chosen is OVERLAP else WITHOUT_OLD_MODEL if better is None else better.reason
     fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, decides)]
     consequences = [(one, "they are never found") for one in stored.problems]
     consequences.append((query_problems, "they find nothing and count as wrong"))
     return MixedResult(
-        verdict=decision,
+        verdict=NOT_JUDGED if better is None else VERDICTS[better.answer],
         reason=reason,
         score=chosen.name,
         confidence=confidence,
         min_exposure=min_exposure,
         min_kept=min_kept,
+        min_agreement=min_agreement,
+        gates=reached,
+        gates_reason=gates_reason,
+        better=better,
+        loss=loss,
+        gain=gain,
+        keep=scores.get("keep"),
         clustered=cluster_by_class,
         queries=len(asked),
         gallery=len(stored.items),
@@ -169,12 +224,6 @@ def check_mixed(
         raw_kept=kept.get("raw"),
         versions=versions,
     )
-
-
-def _check_gates(min_exposure: float | None, min_kept: float | None) -> None:
-    for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept)):
-        if value is not None and not 0 < value <= 1:
-            raise HoldfastError(f"{name} is a share of 1, such as 0.8; got {value:g}")
 
 
 @dataclass(frozen=True)
@@ -257,6 +306,27 @@ class _Stored:
         if not usable.any():
             raise HoldfastError(f"{self.items.name}: holds no usable vector; all are zero or not finite")
         return [StoredItems(np.flatnonzero(usable), unit(raw[usable]), queries)]
+
+    def kept(self, gallery: FeatureSet, queries: FeatureSet, asked: FeatureSet) -> list[StoredItems]:
+        """All items and queries of the old model: what is shown if nothing is changed."""
+        if gallery.ids is None:
+            raise HoldfastError(f"{gallery.name}: has no ids; its items are matched with those of the parts by id")
+        if gallery.dim != queries.dim:
+            raise HoldfastError(
+                f"{gallery.name}: {gallery.dim} numbers per vector, but {queries.name} has {queries.dim}; both must "
+                "come from the old model"
+            )
+        pairing = pair_queries(queries, asked)
+        if len(pairing) < len(asked):
+            raise HoldfastError(f"{queries.name}: lacks {len(asked) - len(pairing)} of the queries of {asked.name}")
+        refuse_equal_queries(queries, asked)
+        order = np.argsort(pairing.new)
+        old_queries, problems = unit_queries(queries, pairing.old[order])
+        rows = rows_of_ids(self.items.names(), gallery, self.items.name)
+        raw = float32(gallery.rows.take(rows))
+        self.problems.extend([VectorProblems(gallery.name, len(gallery)), problems])
+        good = self.problems[-2].inspect(rows, raw)
+        return [StoredItems(np.flatnonzero(good), unit(raw[good]), old_queries)]
 
 
 def _refuse_shared(parts: Sequence[FeatureSet]) -> None:

@@ -12,16 +12,17 @@ from holdfast.checks.query_outcomes import ClassGroundTruth, class_codes
 from holdfast.checks.result import HistoryResult
 from holdfast.checks.scores import gallery_of, parse_score, query_scores
 from holdfast.checks.verdict import (
-    COMPATIBLE,
-    INCOMPATIBLE,
+    BETTER_QUESTION,
     NO,
     NOT_SHOWN,
+    VERDICTS,
     YES,
-    LossAnswer,
+    Answer,
+    NotJudgedError,
     accepted_loss,
-    loss_answer,
+    answer_about,
+    better_answer,
     loss_question,
-    verdict,
 )
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics import (
@@ -77,8 +78,8 @@ def check_history(
     progress: called with the stage, the amount done and the total.
 
     The matrix equals ``compatibility_matrix``. Each cell below the diagonal has the verdict that ``check`` gives. The
-    intervals of AC, AA and ACA resample the queries of all cells together. The overall verdict is "compatible" if the
-    newest model is compatible on every earlier gallery, and "incompatible" if it is incompatible on any.
+    intervals of AC, AA and ACA resample the queries of all cells together. The overall verdict is "better" if the
+    newest model is better than keeping the old one on every earlier gallery, and "worse" if it is worse on any.
 
     >>> import numpy as np
     >>> from holdfast import check_history
@@ -91,7 +92,7 @@ def check_history(
     ...     models.append(((vectors[200:], labels[200:]), (vectors[:200], labels[:200])))
     >>> result = check_history(models, resamples=200)
     >>> result.verdict, result.matrix[2][0].value > result.matrix[0][0].value  # the newest on the oldest index
-    ('compatible', True)
+    ('better', True)
     """
     chosen = parse_score(score)
     max_loss = accepted_loss(max_loss)
@@ -118,20 +119,21 @@ def check_history(
     resampling = Resampling(confidence, resamples, seed, query_codes[counts] if cluster_by_class else None)
     matrix, gains = _intervals(values, resampling)
     units, what = resampling.units(values[0, 0]), resampling.drawn
-    verdicts = [[None if gain is None else verdict(gain, units, what)[0] for gain in row] for row in gains]
+    better = [[None if gain is None else better_answer(gain, units, what) for gain in row] for row in gains]
+    answers = [[None if gain is None else answer_about(gain, max_loss, units, what) for gain in row] for row in gains]
+    verdicts = [[None if answer is None else VERDICTS[answer.answer] for answer in row] for row in better]
     uncertain = [
         {"query_model": names[t], "gallery_model": names[k], "gain": gains[t][k]}
         for t in range(total)
         for k in range(t)
         if verdicts[t][k] == NOT_SHOWN
     ]
-    answers = [[None if gain is None else loss_answer(gain, max_loss, units, what) for gain in row] for row in gains]
-    decision, reason = _newest(verdicts[-1][:-1], names)
+    newest = _newest(better[-1][:-1], names, BETTER_QUESTION, 0.0, units)
     summary = _summary(values, resampling)
     learned = [] if mapped is None else ["old galleries were mapped by the maps that the run learned"]
     return HistoryResult(
-        verdict=decision,
-        reason=reason,
+        verdict=VERDICTS[newest.answer],
+        reason=f"model {names[-1]} {newest.reason}",
         score=chosen.name,
         protocol=protocol,
         confidence=confidence,
@@ -144,7 +146,8 @@ def check_history(
         verdicts=verdicts,
         uncertain=uncertain,
         notes=[*learned, *_vector_notes(features)],
-        loss=_newest_loss(answers[-1][:-1], names, max_loss, units),
+        better=newest,
+        loss=_newest(answers[-1][:-1], names, loss_question(max_loss), max_loss, units),
         losses=[[None if one is None else one.answer for one in row] for row in answers],
         **summary,
     )
@@ -177,7 +180,7 @@ def _read_history(models: Sequence[tuple[Source, Source]]) -> tuple[list[_Model]
         raise HoldfastError("a history needs at least two models")
     query, gallery = sets[0]
     if query.labels is None:
-        raise HoldfastError(f"{query.name}: has no labels; a history needs them")
+        raise NotJudgedError(f"{query.name}: has no labels; without them nothing of a history can be judged")
     codes, (gallery_codes,), _ = class_codes(query.labels, gallery)
     return [_Model(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets], codes, gallery_codes
 
@@ -297,31 +300,16 @@ def _summary(values: np.ndarray, resampling: Resampling) -> dict[str, Estimate]:
     }
 
 
-def _newest_loss(answers: Sequence[LossAnswer | None], names: Sequence[str], max_loss: float, units: int) -> LossAnswer:
-    """Whether the newest model loses at most ``max_loss`` on every earlier gallery; None is one it cannot search."""
-    found = [NO if one is None else one.answer for one in answers]
-    for answer in (NO, NOT_SHOWN):
-        where = [name for name, one in zip(names, found) if one == answer]
+def _newest(
+    answers: Sequence[Answer | None], names: Sequence[str], question: str, max_loss: float, units: int
+) -> Answer:
+    """The answer for the newest model from its answers on each earlier gallery; None is one that it cannot search."""
+    strange = [name for name, answer in zip(names, answers) if answer is None]
+    if strange:
+        reason = f"has features of another size than the gallery of model {shorten(strange, 8)}"
+        return Answer(question, max_loss, NO, reason, units)
+    for wanted in (NO, NOT_SHOWN):
+        where = [name for name, answer in zip(names, answers) if answer is not None and answer.answer == wanted]
         if where:
-            reason = f"on the gallery of model {shorten(where, 8)}"
-            return LossAnswer(loss_question(max_loss), max_loss, answer, reason, units)
-    return LossAnswer(loss_question(max_loss), max_loss, YES, "on every older gallery", units)
-
-
-def _newest(verdicts: Sequence[str | None], names: Sequence[str]) -> tuple[str, str]:
-    """The verdict on the newest model from its verdicts on each earlier gallery; None is incompatible."""
-    by_verdict = {
-        wanted: [name for name, verdict in zip(names, verdicts) if verdict == wanted]
-        for wanted in (None, INCOMPATIBLE, NOT_SHOWN)
-    }
-    newest = f"model {names[-1]}"
-    if by_verdict[None]:
-        others = shorten(by_verdict[None], 8)
-        return INCOMPATIBLE, f"{newest} has features of another size than the gallery of model {others}"
-    if by_verdict[INCOMPATIBLE]:
-        where = shorten(by_verdict[INCOMPATIBLE], 8)
-        return INCOMPATIBLE, f"{newest} does worse than the old model on the gallery of model {where}"
-    if by_verdict[NOT_SHOWN]:
-        where = shorten(by_verdict[NOT_SHOWN], 8)
-        return NOT_SHOWN, f"{newest} is not shown to do better on the gallery of model {where}"
-    return COMPATIBLE, f"{newest} does better than the old model on every older gallery"
+            return Answer(question, max_loss, wanted, f"on the gallery of model {shorten(where, 8)}", units)
+    return Answer(question, max_loss, YES, "on every older gallery", units)

@@ -174,8 +174,8 @@ def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
 
 
 AGREEMENT = (
-    "no labels and no relevance: the right answers are the ten items that the new model shows when everything is "
-    "re-embedded; whether these are better than the old model's hits was not judged"
+    "no labels and no relevance: what counts are the ten items that the new model shows when everything is "
+    "re-embedded; whether people find more with these was not measured"
 )
 
 

@@ -10,6 +10,8 @@ from typer.core import TyperGroup
 from holdfast.cli import (
     bridge,
     check,
+    check_history,
+    check_mixed,
     demo,
     doctor,
     embed,
@@ -27,7 +29,7 @@ from holdfast.cli import (
 
 SECTIONS = {
     "Start here": ("demo", "doctor"),
-    "Your index": ("bridge", "check", "gallery", "embed", "serve"),
+    "Your index": ("bridge", "check", "check-mixed", "check-history", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "export", "slots"),
     "Experiments": ("run", "pretrain", "evaluate", "ls"),
 }
@@ -64,6 +66,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
+app.command("check-mixed")(check_mixed.check_mixed)
+app.command("check-history")(check_history.check_history)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
 app.command("export")(export.export)

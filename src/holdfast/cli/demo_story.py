@@ -230,7 +230,7 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
         "checks": {
             name: {
                 "at_most_1_point_lost": record["loss"]["answer"],
-                "strict": record["verdict"],
+                "better_than_keeping": record["better"]["answer"],
                 "kept": record["kept"],
             }
             for name, record in records.items()

@@ -39,7 +39,9 @@ def update(
     ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
-    must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost."),
+    must_pass: bool = typer.Option(
+        False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost, and with 3 if that is not judged."
+    ),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -49,8 +51,8 @@ def update(
     There may be new classes and new images of known ones, and the images kept with MODEL are replayed. The loss keeps
     the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
 
-    The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
-    lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
+    The check says whether its queries find more than the old model on the vectors that are already stored, whether at
+    most --max-loss is lost, and how much of a re-embedding is kept. Known classes decide, because an
     old index holds no items of new classes. Both models are compared on all images that were held out from training so
     far: OUT/check.json and OUT/check.html. After a kill, run the same command to
     resume. holdfast gallery register measures how often older items are shown, with and without a bridge.
@@ -76,5 +78,7 @@ def update(
             **progress,
         )
     check = print_version(out, info, json=json)
-    if must_pass and (check is None or check["exit_code"] != 0):
-        raise typer.Exit(1)
+    if must_pass:
+        from holdfast.checks.verdict import WITHOUT_JUDGEMENTS
+
+        raise typer.Exit(WITHOUT_JUDGEMENTS if check is None else check["exit_code"])

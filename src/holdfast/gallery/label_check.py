@@ -196,7 +196,7 @@ def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit)
 def joint_confidence(checks: int) -> float:
     """The confidence of each of several checks at which a model that gains nothing is refused by 5 % of them together.
 
-    A model is refused if one check finds it incompatible, and with many versions one of them will by chance.
+    A model is refused if one check finds it worse than the old one, and with many versions one of them will by chance.
     """
     return 1 - 0.05 / max(1, checks)
 
@@ -231,13 +231,27 @@ def check_on_sample(
     old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     used = new.plain if new.bridged is None else new.bridged
+    if np.array_equal(old_queries[0], used):
+        return {"version": version, "verdict": NOT_JUDGED, "reason": "the two models give the same vectors"}
     found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
-    kept = ("verdict", "reason", "score", "confidence", "queries", "gallery", "self_test", "cross_test", "gain", "loss")
+    kept = (
+        "verdict",
+        "reason",
+        "score",
+        "confidence",
+        "queries",
+        "gallery",
+        "self_test",
+        "cross_test",
+        "gain",
+        "better",
+        "loss",
+    )
     record = {"version": version, **{name: found[name] for name in kept}}
     record["items_used"] = samples.describe(queries, kinds)
     if new.bridged is not None and new.plain is not None:
         without = check(old_gallery, old_queries, (new.plain, labels), confidence=confidence).as_json()
-        record["without"] = {name: without[name] for name in ("verdict", "loss", "cross_test", "gain")}
+        record["without"] = {name: without[name] for name in ("verdict", "better", "loss", "cross_test", "gain")}
     return record
 
 

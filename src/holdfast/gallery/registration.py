@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
-from holdfast.checks.verdict import INCOMPATIBLE, YES
+from holdfast.checks.verdict import WORSE, YES
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.process_settings import SHORT_TURNS
 from holdfast.core.wording import counted, have
@@ -99,7 +99,7 @@ def register(state: GalleryState, model: str | Path | None, options: RegisterOpt
         if refused and not options.force:
             where = f"on version {refused[0]['version']}: {_loss_text(refused[0])}"
             how = "--force registers it all the same (in Python: force=True)"
-            raise HoldfastError(f"{candidate.source}: incompatible {where}; {how}")
+            raise HoldfastError(f"{candidate.source}: finds less {where}; {how}")
         for one in found:
             one.save(home)
         # Before ``writing`` is held: it takes long enough for writers to notice.
@@ -161,7 +161,7 @@ def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[No
 def refuses(check: dict[str, Any]) -> bool:
     """Whether a check shows that the new queries do worse, and does not show that at most the accepted loss is lost."""
     loss = check.get("loss")
-    return bool(check["verdict"] == INCOMPATIBLE and (loss is None or loss["answer"] != YES))
+    return bool(check["verdict"] == WORSE and (loss is None or loss["answer"] != YES))
 
 
 def _loss_text(check: dict[str, Any]) -> str:

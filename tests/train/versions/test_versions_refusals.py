@@ -120,7 +120,7 @@ def test_more_slots_do_not_mend_a_broken_seal(copied):
 def test_a_verdict_edited_by_hand_is_not_told_again(first, second, photos, tmp_path):
     out = shutil.copytree(second, tmp_path / "2")
     record = json.loads((out / "check.json").read_text())
-    (out / "check.json").write_text(json.dumps({**record, "verdict": "compatible", "exit_code": 0}))
+    (out / "check.json").write_text(json.dumps({**record, "verdict": "better", "exit_code": 0}))
     with pytest.raises(HoldfastError, match=r"check\.json: changed since the model was written"):
         update(first, photos / "2", out, device="cpu")
 

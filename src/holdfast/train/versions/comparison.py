@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from holdfast.checks import check
-from holdfast.checks.verdict import NOT_JUDGED
+from holdfast.checks.verdict import FAILED, NOT_JUDGED, WITHOUT_JUDGEMENTS, WORSE
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, extract
 from holdfast.train.versions.parent import Parent
@@ -15,7 +15,7 @@ from holdfast.train.versions.samples import Sample
 from holdfast.vectors import FeatureSet, feature_set
 
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
-            "self_test", "cross_test", "new_self_test", "loss", "kept")  # fmt: skip
+            "self_test", "cross_test", "new_self_test", "better", "loss", "kept")  # fmt: skip
 """Keys of a check that the model's ``info`` repeats."""
 
 
@@ -45,10 +45,19 @@ def check_versions(
         things = "vectors" if new.preprocess is not None and new.preprocess.takes_vectors else "images"
         what = f"no class has two held-out {things}" if len(names) != 1 else f"all held-out {things} are of one class"
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
-        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
     before = extract(parent.encoder, images, device=device)
     after = extract(new, images, device=device)
+    if before.shape != after.shape:
+        sizes = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
+        reason = (
+            f"the new model's vectors have {sizes}; its queries need a bridge, which holdfast gallery register fits"
+        )
+        return {"verdict": WORSE, "reason": reason, "exit_code": FAILED}
+    if np.array_equal(before, after):
+        reason = "the new model gives the same vectors as the one before, so there is nothing to compare"
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     ids = np.array(labels)
     everything = np.ones(len(samples), dtype=bool)
 
