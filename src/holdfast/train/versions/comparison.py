@@ -50,9 +50,9 @@ def check_versions(
     before = extract(parent.encoder, images, device=device)
     after = extract(new, images, device=device)
     if before.shape != after.shape:
-        sizes = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
+        lengths = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
         reason = (
-            f"the new model's vectors have {sizes}; its queries need a bridge, which holdfast gallery register fits"
+            f"the new model's vectors have {lengths}; its queries need a bridge, which holdfast gallery register fits"
         )
         return {"verdict": WORSE, "reason": reason, "exit_code": FAILED}
     if np.array_equal(before, after):
