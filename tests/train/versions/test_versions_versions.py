@@ -111,7 +111,7 @@ def test_an_update_with_fewer_images_keeps_the_epochs(first, second):
     assert [recipe["train"]["epochs"] for recipe in recipes] == [2, 2]
 
 
-def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
+def test_the_verdict_lies_beside_it(first, second):
     record = json.loads((second / "check.json").read_text())
     (entry, new, both) = Encoder.from_pretrained(second).info["evidence"]
     assert [one["which"] for one in (entry, new, both)] == ["known classes", "new classes", "all classes"]
@@ -122,15 +122,8 @@ def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
     known = [one for one in held_out if one["class"] in Encoder.from_pretrained(first).info["classes"]]
     assert entry["queries"] == entry["gallery"] == len(known)
     assert entry["queries"] + new["queries"] == both["queries"]
-    card = (second / "README.md").read_text()
-    data = Encoder.from_pretrained(second).info["data"]
-    answer = f"**{record['loss']['answer']}**"
-    assert "Known classes decide" in card
-    for fact in (answer, record["verdict"], data["fingerprint"], "12: 5 owned, 7 free", entry["weights_sha256"][:16]):
-        assert fact in card
     assert entry["weights_sha256"] == json.loads((first / "config.json").read_text())["weights_sha256"]
     assert (second / "check.html").exists()
-    assert "Not checked against another version" in (first / "README.md").read_text()
 
 
 def test_which_images_are_held_out_depends_on_their_content_alone(photos):
