@@ -154,7 +154,7 @@ def test_nothing_can_be_written(address, stored, tmp_path):
         with pytest.raises(HoldfastError, match="attached, and so read-only"):
             writable(gallery)
         commands = {"add": {"items": []}, "delete": {"ids": ["item-000"]}, "vector_sizes": {"version": 0}}
-        commands |= {"backfill": {}, "rollback": {}, "move": {"to": "embedded"}}
+        commands |= {"backfill": {}, "rollback": {}}
         for name, options in commands.items():
             with pytest.raises(HoldfastError, match="attached, and so read-only; write to "):
                 TASKS[name](gallery, threading.Event(), lambda progress: None, **options)

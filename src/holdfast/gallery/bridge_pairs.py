@@ -51,6 +51,15 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.old)
 
+    def joined(self, other: "Pairs", most: int) -> "Pairs":
+        """These pairs and others of the same versions, at most ``most`` of all, at random with a fixed seed."""
+        if not len(self):
+            return other
+        old, new = np.concatenate([self.old, other.old]), np.concatenate([self.new, other.new])
+        labels = [*self.labels, *other.labels]
+        rows = np.sort(np.random.default_rng(0).permutation(len(old))[:most])
+        return Pairs(old[rows], new[rows], [labels[row] for row in rows.tolist()])
+
 
 def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:
     """At most ``most`` items whose image is at hand, at random with a fixed seed.

@@ -41,6 +41,7 @@ class SearchableGallery(Protocol):
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Make a model, or vectors alone, the newest version. See ``Gallery.register``."""

@@ -45,6 +45,7 @@ class Version:
     input_dim: numbers of the vectors that the model embeds.
     backbone: the network's name; None without a model.
     bridges: one record for each older version that has a bridge; see ``version_bridges.bridge_record``.
+    notes: what was noticed when it was registered, in sentences.
     unreachable: older versions that have no items, and whose vectors queries of this version could not search.
     """
 
@@ -61,6 +62,7 @@ class Version:
     backbone: str | None = None
     bridges: list[dict[str, Any]] = field(default_factory=list)
     unreachable: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def can_compare(self, other: "Version") -> bool:
         """Whether queries of one of the two versions can search items of the other."""

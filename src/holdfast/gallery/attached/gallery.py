@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder
     from holdfast.embedders.model_inputs import ImageLike
 
-RECORD = "attached.json"
 FORMAT = "holdfast-attached"
 _FETCHED_AT_ONCE = 500
 """Stored vectors that are fetched by id at a time."""
@@ -73,13 +72,13 @@ class AttachedGallery:
 
     def __init__(self, folder: Path, url: str | None, device: str) -> None:
         self._folder, self.device = folder, device
-        record = read_json(folder / RECORD)
+        record = read_json(GalleryFolder(folder).attached)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
+            raise HoldfastError(f"{GalleryFolder(folder).attached}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
         self._is_alone = False
-        with explain_damage(folder / RECORD):
+        with explain_damage(GalleryFolder(folder).attached):
             self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
             address = Address(**record["address"])
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
@@ -123,7 +122,7 @@ class AttachedGallery:
         with replacing_folder(path) as temporary:
             copy_model(candidate, GalleryFolder(temporary).version(0))
             write_json(
-                temporary / RECORD,
+                GalleryFolder(temporary).attached,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
             )
         return cls(path, address.url, where)
@@ -145,6 +144,7 @@ class AttachedGallery:
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Make a model the newest version, which embeds queries.
@@ -160,16 +160,17 @@ class AttachedGallery:
         bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``; a kind needs ``new_vectors``.
         bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
         new_vectors: the new model's vectors of some stored items, matched by id.
+        old_vectors: vectors of other things as the store would hold them; see ``Gallery.register``.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         if bridge not in (AUTO, NONE) and new_vectors is None:
             raise HoldfastError(
                 f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
                 "items (--new-vectors FILE, in Python new_vectors)"
             )
         with self._registering, contextlib.nullcontext() if self._is_alone else self.alone():
-            if read_json(self._folder / RECORD) != self._record:
+            if read_json(GalleryFolder(self._folder).attached) != self._record:
                 raise HoldfastError(
                     f"{self._folder}: another process has registered a version since it was opened; open it again"
                 )
@@ -207,8 +208,8 @@ class AttachedGallery:
             "slots": slots,
             "versions": [one.as_json() for one in (*known, version)],
         }
-        write_json(self._folder / RECORD, record)
-        self._record = read_json(self._folder / RECORD)
+        write_json(GalleryFolder(self._folder).attached, record)
+        self._record = read_json(GalleryFolder(self._folder).attached)
         self._models.add_version(version)
         return version
 
@@ -375,8 +376,8 @@ class AttachedGallery:
 
 def open_gallery(folder: str | Path, *, device: str = "auto") -> OpenGallery:
     """Open a gallery of either kind."""
-    kind: type[Gallery | AttachedGallery] = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
-    return kind.open(folder, device=device)
+    attached = GalleryFolder(Path(folder)).attached.is_file()
+    return AttachedGallery.open(folder, device=device) if attached else Gallery.open(folder, device=device)
 
 
 class AttachedModels:
@@ -452,6 +453,16 @@ def _fit_bridge(
     assert options.new_vectors is not None
     given, (old_version, new_version) = NewVectors(options.new_vectors), versions
     rows, old = _stored_pairs(source, given, options)
+    if options.old_vectors is not None:
+        other = given.paired_with(
+            options.old_vectors,
+            old_version,
+            lambda vector, what: _as_stored(vector, source.dim, what),
+            lambda names: source.labels(names).keys(),
+            options.bridge_pairs - len(rows),
+        )
+        old = np.concatenate([part.reshape(-1, source.dim) for part in (old, other.old)])
+        rows = [*rows, *other.rows]
     if len(rows) < FEWEST_PAIRS:
         found = f"{given.name}: has ids of {counted(len(rows), 'stored vector')} of {source.name}"
         raise HoldfastError(f"{found}, and a bridge needs {FEWEST_PAIRS}; add more, with the ids of the store")
@@ -476,6 +487,12 @@ def _fit_bridge(
             "force=True)"
         )
     return bridge
+
+
+def _as_stored(vector: np.ndarray, dim: int, what: str) -> np.ndarray:
+    if vector.size != dim or not np.isfinite(vector).all() or not vector.any():
+        raise HoldfastError(f"{what}: {vector.size} numbers, of which the store has {dim}; or zero, or not finite")
+    return vector
 
 
 def _stored_pairs(source: AttachedSource, given: NewVectors, options: RegisterOptions) -> tuple[list[int], np.ndarray]:
