@@ -14,7 +14,7 @@ from holdfast.cli import SECTIONS, app
 
 HERE = Path(__file__).parent
 GROUPS = {
-    "Bridges, checks and metrics": ("vectors", "metrics", "bridges", "checks"),
+    "Bridges, upgrades, checks and metrics": ("vectors", "metrics", "bridges", "upgrade", "checks"),
     "Galleries": ("embedders", "gallery"),
     "Models and their versions": ("train.encoders", "train.versions"),
     "Training": (

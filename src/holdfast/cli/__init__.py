@@ -13,6 +13,7 @@ from holdfast.cli import (
     check,
     check_history,
     check_mixed,
+    compare,
     demo,
     doctor,
     embed,
@@ -31,7 +32,7 @@ from holdfast.cli import (
 
 SECTIONS = {
     "Start here": ("demo", "doctor"),
-    "Your index": ("bridge", "check", "check-mixed", "check-history", "gallery", "embed", "serve"),
+    "Your index": ("compare", "bridge", "check", "check-mixed", "check-history", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "adopt", "export", "slots"),
     "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
 }
@@ -71,6 +72,7 @@ app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
 app.command("check-mixed")(check_mixed.check_mixed)
 app.command("check-history")(check_history.check_history)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
