@@ -36,7 +36,7 @@ from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import without_nan
 from holdfast.gallery import Version
-from holdfast.gallery.models import BasisConverter
+from holdfast.gallery.version_models import BasisConverter
 from holdfast.metrics.exposure import EXPOSURE_AT, exposure_ratio
 
 FIRST = 10

@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array, read_tensors
 from holdfast.gallery.attached.space import checked_vector
-from holdfast.gallery.models import stored_form
+from holdfast.gallery.version_models import stored_form
 from holdfast.metrics.identification import mean_average_precision, queries_without_match, top_k_accuracy
 from holdfast.metrics.resampling import gain_interval, mean_interval
 from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far

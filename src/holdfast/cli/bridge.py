@@ -191,7 +191,7 @@ class _Vectors:
 
     def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":
         """The images with these ids, embedded by the model in this folder."""
-        from holdfast.embedders.embed import embed
+        from holdfast.embedders.embed_in_memory import embed
         from holdfast.embedders.image_source import ImageSource
 
         assert model is not None

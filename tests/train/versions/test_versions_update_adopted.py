@@ -11,7 +11,7 @@ from letters_on_disk import SIZE, write_folder
 from holdfast.checks import check
 from holdfast.cli.start import print_version
 from holdfast.core.errors import HoldfastError
-from holdfast.embedders.embed import embed
+from holdfast.embedders.embed_in_memory import embed
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.experiments.update_recipes import update_from_recipe as update
 from holdfast.train.versions import VersionSettings, adopt, read_adopted, report_versions
