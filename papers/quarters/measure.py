@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from holdfast.metrics import average_precision, threshold_at_far, top_k_accuracy
+from holdfast.metrics import Places, hit_at, mean_precision, threshold_at_far
 from holdfast.metrics.exposure import StoredItems, exposure
 
 FIRST = 10
@@ -57,13 +57,12 @@ def scores(ranked: np.ndarray, query_codes: np.ndarray, gallery_codes: np.ndarra
 
     recall@k: share of queries with an item of their class among the first k.
     """
-    found = gallery_codes[ranked]
-    right = found == query_codes[:, None]
-    precision = [average_precision(line, int(line.sum())) for line in right]
+    query, place = np.nonzero(gallery_codes[ranked] == query_codes[:, None])
+    right = Places(len(ranked), query, place, np.ones_like(place))
     return {
-        "recall@1": top_k_accuracy(found[:, :1], query_codes),
-        "recall@10": top_k_accuracy(found[:, :FIRST], query_codes),
-        "mAP": float(np.mean(precision)),
+        "recall@1": float(hit_at(right, 1).mean()),
+        "recall@10": float(hit_at(right, FIRST).mean()),
+        "mAP": float(mean_precision(right).mean()),
     }
 
 
