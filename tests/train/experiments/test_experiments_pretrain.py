@@ -17,7 +17,8 @@ from holdfast.train.engine import RunControl
 from holdfast.train.engine.slots import grow_models
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.pretrain import check_pretrain_recipe, plan_models, pretrain, pretrain_many
+from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain
+from papers.sweeps.pretraining import plan_models, pretrain_many
 
 
 def checked(source, *settings):
@@ -156,7 +157,7 @@ def test_on_a_gpu_models_trained_at_once_never_share_a_stream(monkeypatch, tmp_p
 
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(numbers) % 4))
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    monkeypatch.setattr("holdfast.train.experiments.pretrain.pretrain", note_the_stream)
+    monkeypatch.setattr("papers.sweeps.pretraining.pretrain", note_the_stream)
     planned = dict.fromkeys(map(str, range(12)))
     pretrain_many(planned, tmp_path, shared=SharedData(), device=torch.device("cuda"), parallel=2)
     assert sorted(seen) == [0] * 6 + [1] * 6
