@@ -32,6 +32,8 @@ MOST_JSON = 256 * 2**20
 """Bytes of a JSON file, such as the list of a large buffer's samples."""
 MOST_TOML = 2**18
 """Bytes of a TOML file. The longest recipe of Holdfast has 3,000; a hostile one of this size takes a second to read."""
+LONGEST_LINE = 2**23
+"""Characters of a line of a table; 65,536 numbers of full precision have 1.5 million."""
 DEEPEST = 64
 """Levels of lists and objects in each other."""
 SKIP_CRC = "HOLDFAST_SKIP_CRC"
@@ -90,6 +92,14 @@ def check_regular(path: Path) -> None:
 def open_table(path: Path) -> TextIO:
     """Open a regular file as UTF-8 text for ``csv.reader``; the byte-order mark that spreadsheets write is skipped."""
     return io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="")
+
+
+def bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a text file; refused if one has more than ``LONGEST_LINE`` characters."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise HoldfastError(f"{printable(path)}: a line of more than {LONGEST_LINE:,} characters")
+        yield line
 
 
 def read_text(path: Path, most: int) -> str:
