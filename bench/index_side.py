@@ -322,7 +322,7 @@ def gallery_work(folder: str) -> dict[str, float]:
     with Gallery.open(folder) as opened:
         for row in [*queries, *queries]:
             started = time.perf_counter()
-            opened.search(row, k=10)
+            opened.search(vector=row, k=10)
             times.append(time.perf_counter() - started)
     return {"p50_ms": 1000 * statistics.median(times[len(queries) :])}
 

@@ -32,11 +32,12 @@ def test_the_numbers_are_those_of_the_study():
     own, lags, grown = (table_after(unseen, start) for start in ("| last version", "| kept, %", "|  | recall@1"))
     networks = table_after(replaced, "|  | own recall@1")
     said = table_after(README, "| way of updating | after 1 update")
+    assert said == {name: row for name, row in table_after(page, "| way of updating").items() if name in said}
     for name, strategy, training in (
         ("plain fine-tuning, old index", "plain, old index", "plain"),
         ("plain fine-tuning + bridge", "plain + bridge", "plain"),
         ("distillation + bridge", "distillation + bridge", "distillation"),
-        ("Cosine-HOC + bridge", "ours + bridge", "ours"),
+        ("Cosine-HOC + bridge", "Cosine-HOC + bridge", "Cosine-HOC"),
     ):
         assert said[name] == [
             lags[strategy][0], lags[strategy][3], grown[strategy][3], networks[strategy][2], own[training][0]
@@ -122,7 +123,7 @@ def test_the_first_commands_on_two_files(labelled, files):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_commands_for_an_index_and_a_new_model(labelled, files):
     files(labelled)
-    block = README[README.index("holdfast adopt index.npz") : README.index("holdfast serve shop")]
+    block = README[README.index("holdfast gallery create shop --vectors") : README.index("holdfast serve shop")]
     for line in block.strip().splitlines():
         output = run(line)
     assert "rotation from 300 pairs" in output

@@ -142,6 +142,8 @@ def _run_missing(study: str, seeds: list[int], strategies: list[str], place: "Wo
     runs = replacement_runs(seeds, study) if study in BEFORE else study_runs([study], seeds)
     runs = [run for run in runs if run.strategy.name in strategies]
     missing = Results(place.results).missing(runs)
+    trained_again = {(run.seed, run.strategy.training) for run in missing}
+    missing = [run for run in runs if (run.seed, run.strategy.training) in trained_again]  # one model, all its records
     typer.echo(f"{study}: {counted(len(missing), 'run')} of {len(runs)} missing", err=True)
     (execute_replacement if study in BEFORE else execute)(missing, place, processes=processes, say=typer.echo)
 

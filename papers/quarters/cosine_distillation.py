@@ -8,7 +8,7 @@ from torch import Tensor
 from holdfast import Method
 from holdfast.train.losses import cosine_logits, cross_entropy, feature_distillation, softened_distillation
 from holdfast.train.methods import Batch, FeaturePhase, Progress, Survey, TaskView
-from holdfast.train.methods.classifiers import GrowingClassifier, begin_at_means
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means
 from holdfast.train.methods.interface import OldFeatures
 from holdfast.train.space_map import SpaceMap
 
@@ -28,6 +28,7 @@ class CosineDistillation(Method):
         al., ECCV 2020); 0 (default) trains none.
     alpha: weight of the cosine term in the map's loss.
     map_epochs, map_batch_size, map_lr: training of the map.
+    first_rows: how the classifier's rows of new classes begin: at their "means" (default), or "random".
     """
 
     old_features: OldFeatures = "all"
@@ -46,8 +47,10 @@ class CosineDistillation(Method):
         map_epochs: int = 40,
         map_batch_size: int = 128,
         map_lr: float = 1e-3,
+        first_rows: FirstRows = "means",
     ) -> None:
         super().__init__()
+        self.first_rows = first_rows
         self.scale = scale
         self.temperature = temperature
         self.logits_weight = logits_weight
@@ -68,7 +71,8 @@ class CosineDistillation(Method):
         self.adapter = SpaceMap(dim, dim, self.map_width) if has_map else None
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        begin_at_means(self.classifier, task, survey)
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey)
 
     def loss(
         self,

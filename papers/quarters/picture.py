@@ -10,7 +10,7 @@ from papers.quarters.study_data import UNSEEN
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.plots import METHODS, look, new_figure, plain_axis, save
 
-METHOD_OF = {"cvs": "cvs", "fan": "fan", "distillation": "distillation", "hoc": "simplex_hoc", "ours": OURS}
+METHOD_OF = {"cvs": "cvs", "fan": "fan", "distillation": "distillation", "turned": "simplex_hoc", "ours": OURS}
 """Training -> method, which has the colour and marker of the paper's figures. Here a dashed line is a bridge."""
 LOOK_OF = {
     "never": {"color": "#8a9196", "marker": "P"},
@@ -18,8 +18,8 @@ LOOK_OF = {
     **{training: look(METHODS.index(method)) for training, method in METHOD_OF.items()},
 }
 SHOWN = (
-    "never", "plain", "plain-bridge", "cvs", "fan", "distillation", "distillation-bridge", "hoc", "hoc-bridge", "ours",
-    "ours-bridge",
+    "never", "plain", "plain-bridge", "cvs", "fan", "distillation", "distillation-bridge", "turned", "turned-bridge",
+    "ours", "ours-bridge",
 )  # fmt: skip
 LOWEST = 0.75
 """A line that lies below this share is named in the legend and not drawn: it would hide what differs above it."""
@@ -50,7 +50,7 @@ def draw_kept(lines: Mapping[str, Sequence[float]], path: Path) -> None:
         axis.plot(
             LAGS if drawn else [], [100 * share for share in shares if drawn], label=label, **LOOK_OF[training],
             markersize=8 if bridged else 5, markerfacecolor="none" if bridged else None,
-            linestyle="--" if bridged else "-", linewidth=2.4 if training == "ours" else 1.3,
+            linestyle="--" if bridged else "-", linewidth=2.4 if training == "turned" else 1.3,
         )  # fmt: skip
     axis.set_xticks(LAGS)
     plain_axis(axis, "updates since the index was built", "mAP kept, % of re-embedding everything")

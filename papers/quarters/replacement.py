@@ -19,19 +19,29 @@ from holdfast.bridges.maps import Rotation
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import write_json
-from holdfast.train.data.images import canonical
-from holdfast.train.engine import StoredReference
+from holdfast.train.data.images import canonical, canonical_order
+from holdfast.train.engine.checkpoint import restore_method
+from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task, next_task
 from papers.quarters.execute import Group, Results, StudyRun, grouped, models_folder
 from papers.quarters.measure import rounded
+from papers.quarters.stored_reference import StoredReference
 from papers.quarters.strategies import STRATEGIES, Measured, numbers
-from papers.quarters.study_data import NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TABLES, StudyData
-from papers.quarters.trainees import FAN, HEAD, LITE2, PLAIN, RAW, Settings
+from papers.quarters.study_data import (
+    NETWORK,
+    NETWORK_REPLACEMENT,
+    PHOTOGRAPHS,
+    REPLACEMENT,
+    TABLES,
+    VERSIONS,
+    StudyData,
+)
+from papers.quarters.trainees import DISTILLATION_RANDOM, FAN, HEAD, LITE2, PLAIN, PLAIN_RANDOM, RAW, Settings
 from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
 from papers.quarters.trainings import Trained, train
 from papers.quarters.workers import LITE2_FEATURES, Workplace, results_of
 
-REPLACED = tuple(one for one in STRATEGIES if one.training not in (RAW, FAN))
+REPLACED = tuple(one for one in STRATEGIES if one.training not in (RAW, FAN, PLAIN_RANDOM, DISTILLATION_RANDOM))
 """FAN has no map to a replacement, and vectors without a head cannot be compared between networks."""
 
 BEFORE = {REPLACEMENT: PHOTOGRAPHS, NETWORK_REPLACEMENT: NETWORK}
@@ -87,23 +97,26 @@ def replaced_head(
     if not (old.labels == new.labels).all():
         raise HoldfastError("the features of both networks must be of the same photographs, in the same order")
     width, rows = HEAD.width(new), new.training
-    vectors, stored = new.items[rows].astype(np.float32), before.encoders[-1].encode(old.items[rows])
-    rotation = Bridge.fit(new=vectors, old=stored, kind="rotation", seed=seed) if into_old else None
+    last = before.encoders[-1]
+    vectors, stored = new.items[rows].astype(np.float32), last.encode(old.items[rows])
+    fixed = settings.slots(width) is not None  # the layer before the simplex maps into the old space
+    rotation = Bridge.fit(new=vectors, old=stored, kind="rotation", seed=seed) if into_old and not fixed else None
     if rotation is not None:
         vectors = rotation(vectors)
     items = vectors[:, None, None, :]
-    images, task, order = _task(items, new.labels[rows], width + 1 if settings.needs_slots else None, into_old=into_old)
+    images, task, order = _task(items, new.labels[rows], _slots(last, settings, width), into_old=into_old)
+    method = _method(before, settings, width, task)
     encoder = HEAD.encoder(new, settings)
     reference = StoredReference(stored[order]) if into_old else None
     options = HEAD.fit_options(settings, seed, torch.device("cpu"))
-    fit(encoder, settings.build_method(width), task, images, old=reference, options=options)
+    fit(encoder, method, task, images, old=reference, options=options)
     encoder.eval()
 
     def after(wanted: np.ndarray) -> Tensor:
         found = new.items[wanted]
         return encoder.encode(found if rotation is None else rotation(found))
 
-    return Pair(lambda wanted: before.encoders[-1].encode(old.items[wanted]), after)
+    return Pair(lambda wanted: last.encode(old.items[wanted]), after)
 
 
 def replaced_network(data: StudyData, before: Trained, settings: Settings, seed: int, *, into_old: bool) -> Pair:
@@ -112,14 +125,13 @@ def replaced_network(data: StudyData, before: Trained, settings: Settings, seed:
     device = next(last.parameters()).device
     backbone: nn.Module = build_backbone(LITE2)
     preprocess = WHOLE_NETWORK.preprocess(width)
-    if into_old:
+    if into_old and settings.slots(width) is None:
         photographs = data.searched(rows)
         new = Encoder(backbone, preprocess=preprocess).to(device).encode(photographs)
         rotation = Rotation.fit(new.cpu().numpy(), last.encode(photographs).cpu().numpy())
         backbone = Turned(backbone, torch.from_numpy(rotation.weight).to(device), width)
-    slots = width + 1 if settings.needs_slots else None
-    images, task, _ = _task(data.training_items(), data.labels[rows], slots, into_old=into_old)
-    method = settings.build_method(width)
+    images, task, _ = _task(data.training_items(), data.labels[rows], _slots(last, settings, width), into_old=into_old)
+    method = _method(before, settings, width, task)
     encoder = Encoder.for_method(method, backbone=backbone, preprocess=preprocess).to(device)
     options = WHOLE_NETWORK.fit_options(settings, seed, device)
     fit(encoder, method, task, images, old=last if into_old else None, options=options)
@@ -147,20 +159,42 @@ class Turned(nn.Module):
 
 
 def _task(
-    items: np.ndarray, labels: np.ndarray, slots: int | None, *, into_old: bool
+    items: np.ndarray, labels: np.ndarray, registry: SlotRegistry | None, *, into_old: bool
 ) -> tuple[ImageSet, Task, np.ndarray]:
-    """The training set in canonical order, one task with all of it, and the row that each of its items had."""
-    names, codes = np.unique(labels, return_inverse=True)
-    images = canonical(
-        items, codes, [str(name) for name in names], source=REPLACEMENT, names=np.arange(len(labels))
-    )  # fmt: skip
-    registry = SlotRegistry(slots or len(names)).take_left(images.class_names)
-    none = np.empty(0, dtype=np.int64)
-    task = next_task(1, images.class_names, 0, registry, new_indices=np.arange(len(images)), buffer_indices=none)
-    if into_old:
-        task = replace(task, start="loaded", reference="loaded", model="version 5")
-    assert images.names is not None
-    return images, task, images.names
+    """The training set in canonical order, one task with all of it, and the row that each of its items had.
+
+    registry: version 5's slots, which the classes of a simplex keep; None for a classifier that begins anew.
+    """
+    names = [str(name) for name in (np.unique(labels) if registry is None else registry.owners)]
+    label_of = {name: label for label, name in enumerate(names)}
+    codes = np.array([label_of[str(name)] for name in labels])
+    images = canonical(items, codes, names, source=REPLACEMENT)
+    order, _ = canonical_order(items, codes, names, source=REPLACEMENT)
+    every, none = np.arange(len(images)), np.empty(0, dtype=np.int64)
+    if registry is None:
+        new = SlotRegistry(len(names)).take_left(names)
+        task = next_task(1, names, 0, new, new_indices=every, buffer_indices=none)
+        if into_old:
+            task = replace(task, start="loaded", reference="loaded", model="version 5")
+    else:
+        task = next_task(VERSIONS + 1, names, len(names), registry, new_indices=every, buffer_indices=none)
+        task = replace(task, start="loaded", model="lite2")
+    return images, task, order
+
+
+def _slots(last: Encoder, settings: Settings, width: int) -> SlotRegistry | None:
+    return None if settings.slots(width) is None else SlotRegistry.from_json(last.info["slots"])
+
+
+def _method(before: Trained, settings: Settings, width: int, task: Task) -> Method:
+    """A new method; one with a simplex goes on from version 5, so that its classes keep their vertices.
+
+    Classifiers that are trained begin anew, because their rows belong to features of the other network.
+    """
+    method = settings.build_method(width)
+    if settings.slots(width) is not None:
+        restore_method(method, task, before.encoders[-1].dim, before.method_state)
+    return method
 
 
 def measured(data: StudyData, pair: Pair, table: str, seed: int) -> Measured:

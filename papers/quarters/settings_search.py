@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json, write_json
 from papers.quarters.measure import one_version, ranking, rounded, scores
 from papers.quarters.study_data import Split, StudyData
-from papers.quarters.trainees import DISTILLATION, FAN, PLAIN, Settings, Trainee, of_fan, trainee_of
+from papers.quarters.trainees import LIKE, PLAIN, Settings, Trainee, derived, trainee_of
 from papers.quarters.trainings import Trained, train
 from papers.quarters.workers import Workplace, results_of
 
@@ -36,7 +36,7 @@ def search(
 ) -> None:
     """Train the tries of ``trainings`` that are not recorded yet, and add each to the record when it is done."""
     trainee = trainee_of(place.data(study))
-    wanted = {DISTILLATION if training == FAN else training for training in trainings}
+    wanted = {LIKE.get(training, training) for training in trainings}
     missing = [
         Try(study, training, settings)
         for training, tries in trainee.tries.items()
@@ -94,8 +94,8 @@ def read_tries(results: Path, trainee: Trainee) -> list[dict[str, Any]]:
 
 def chosen_settings(results: Path, trainee: Trainee, training: str) -> Settings:
     """The settings of a training with the best score of its tries, or its only ones."""
-    if training == FAN:
-        return of_fan(chosen_settings(results, trainee, DISTILLATION))
+    if training in LIKE:
+        return derived(training, chosen_settings(results, trainee, LIKE[training]))
     tries = trainee.tries[training]
     if len(tries) == 1:
         return tries[0]

@@ -16,12 +16,39 @@ from holdfast import Bridge
 from holdfast.bridges import NONE, measure_scale
 from holdfast.metrics.exposure import StoredItems
 from holdfast.train.space_map import SpaceMap, map_features
-from papers.quarters.measure import Threshold, exposures, grown_gallery, one_version, ranking, scores
+from papers.quarters.measure import (
+    Threshold,
+    blended,
+    exposures,
+    grown_gallery,
+    one_version,
+    ranking,
+    rescored,
+    scores,
+)
 from papers.quarters.study_data import TABLES, Split, StudyData
-from papers.quarters.trainees import CVS, DISTILLATION, FAN, HOC, OURS, PLAIN, RAW
+from papers.quarters.trainees import (
+    CVS,
+    DISTILLATION,
+    DISTILLATION_RANDOM,
+    FAN,
+    HOC,
+    OURS,
+    PLAIN,
+    PLAIN_RANDOM,
+    RAW,
+    TURNED,
+)
 from papers.quarters.trainings import Trained
 
-Search = Literal["never", "reembedded", "old index", "bridge", "two encoders", "two encoders, scaled", "mapped gallery"]
+Search = Literal[
+    "never", "reembedded", "old index", "bridge", "blend", "two-stage", "two encoders", "two encoders, scaled",
+    "mapped gallery",
+]  # fmt: skip
+CANDIDATES = 50
+"""Candidates of the old query that two-stage search scores with the new model."""
+BRIDGED_SHARE = 0.3
+"""Weight of the bridged query's score in a blend; the old query's score has the rest. Chosen on other data."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +67,34 @@ STRATEGIES = (
     Strategy("plain-reembedded", "plain, everything re-embedded", PLAIN, "reembedded"),
     Strategy("plain", "plain, old index", PLAIN, "old index"),
     Strategy("plain-bridge", "plain + bridge", PLAIN, "bridge"),
+    Strategy("plain-blend", "plain, blend", PLAIN, "blend"),
+    Strategy("plain-two-stage", "plain, two-stage@50", PLAIN, "two-stage"),
     Strategy("plain-two-encoders", "plain, old encoders kept for queries", PLAIN, "two encoders"),
     Strategy("plain-two-encoders-scaled", "plain, old encoders kept, scores scaled", PLAIN, "two encoders, scaled"),
+    Strategy("plain-random", "plain, rows from random", PLAIN_RANDOM, "old index"),
+    Strategy("plain-random-bridge", "plain, rows from random, + bridge", PLAIN_RANDOM, "bridge"),
     Strategy("cvs", "CVS", CVS, "old index"),
     Strategy("fan", "FAN (maps all stored vectors)", FAN, "mapped gallery"),
     Strategy("distillation", "distillation", DISTILLATION, "old index"),
     Strategy("distillation-bridge", "distillation + bridge", DISTILLATION, "bridge"),
-    Strategy("hoc", "d-Simplex-HOC", HOC, "old index"),
-    Strategy("hoc-bridge", "d-Simplex-HOC + bridge", HOC, "bridge"),
-    Strategy("ours", "ours", OURS, "old index"),
-    Strategy("ours-bridge", "ours + bridge", OURS, "bridge"),
+    Strategy("distillation-blend", "distillation, blend", DISTILLATION, "blend"),
+    Strategy("distillation-two-stage", "distillation, two-stage@50", DISTILLATION, "two-stage"),
+    Strategy("distillation-random", "distillation, rows from random", DISTILLATION_RANDOM, "old index"),
+    Strategy("distillation-random-bridge", "distillation, rows from random, + bridge", DISTILLATION_RANDOM, "bridge"),
+    Strategy("hoc", "d-Simplex-HOC as the paper has it", HOC, "old index"),
+    Strategy("hoc-bridge", "d-Simplex-HOC as the paper has it + bridge", HOC, "bridge"),
+    Strategy("turned", "d-Simplex-HOC, turned", TURNED, "old index"),
+    Strategy("turned-bridge", "d-Simplex-HOC, turned, + bridge", TURNED, "bridge"),
+    Strategy("turned-blend", "d-Simplex-HOC, turned, blend", TURNED, "blend"),
+    Strategy("turned-two-stage", "d-Simplex-HOC, turned, two-stage@50", TURNED, "two-stage"),
+    Strategy("ours", "Cosine-HOC", OURS, "old index"),
+    Strategy("ours-bridge", "Cosine-HOC + bridge", OURS, "bridge"),
 )
 """In the order of the tables."""
 
 CEILING = "plain-reembedded"
+TWO_SCORES = ("blend", "two-stage")
+"""Searches that rank by scores of two models."""
 
 
 class Measured:
@@ -106,7 +147,30 @@ class Measured:
         return Searched(queries, gallery)
 
     def scores(self, stored: Sequence[StoredItems]) -> dict[str, float]:
-        return scores(ranking(stored), self.split.query_codes, self.split.gallery_codes)
+        return self.scores_of(ranking(stored))
+
+    def scores_of(self, ranked: np.ndarray) -> dict[str, float]:
+        return scores(ranked, self.split.query_codes, self.split.gallery_codes)
+
+    def stored(self, search: Search, t: int, version_of: np.ndarray) -> list[StoredItems]:
+        """Each version's part of a gallery as version t's users search it. version_of: of each item, from 0."""
+        parts = []
+        for k in np.unique(version_of).tolist():
+            rows = np.flatnonzero(version_of == k)
+            found = self.searched(search, t, k)
+            scaled = {} if found.scale is None else {"scale": found.scale}
+            parts.append(StoredItems(rows, found.gallery[rows], found.queries, **scaled))
+        return parts
+
+    def ranked(self, search: Search, t: int, version_of: np.ndarray) -> np.ndarray:
+        """The ranking of all items for version t's users. version_of: the version that embedded each item."""
+        if search == "blend":
+            parts = [self.stored(way, t, version_of) for way in ("two encoders, scaled", "bridge")]
+            return blended(parts[0], parts[1], BRIDGED_SHARE)
+        if search == "two-stage":
+            first = ranking(self.stored("two encoders, scaled", t, version_of))
+            return rescored(first, CANDIDATES, self.queries[t], self.gallery[t])
+        return ranking(self.stored(search, t, version_of))
 
     @cached_property
     def own(self) -> list[dict[str, float]]:
@@ -147,7 +211,7 @@ def numbers(measured: Measured, search: Search) -> dict[str, Any]:
     cells: version t's users on version k's gallery, for all t > k.
     mixed: the last version's users on a gallery that grew over all versions, and the exposure ratios at 10.
     threshold: shares of pairs that pass a threshold chosen on the first version, for the last one's users on the first
-        gallery, and on a gallery that the last version re-embedded.
+        gallery, and on a gallery that the last version re-embedded. Not for searches with scores of two kinds.
     """
     last = measured.versions - 1
     own = measured.own if search != "never" else [measured.own[0]] * measured.versions
@@ -156,14 +220,20 @@ def numbers(measured: Measured, search: Search) -> dict[str, Any]:
         for k in range(t):
             if search == "never":
                 continue
+            if search in TWO_SCORES:
+                one_old_version = np.full(len(measured.split.gallery), k)
+                score = measured.scores_of(measured.ranked(search, t, one_old_version))
+                cells.append({"queries": t + 1, "gallery": k + 1, **score})
+                continue
             found = measured.searched(search, t, k)
             score = own[t] if search == "reembedded" else measured.scores(one_version(found.gallery, found.queries))
             cells.append({"queries": t + 1, "gallery": k + 1, **score, **found.about_bridge()})
+    table = {"own": own, "cells": cells, "mixed": _mixed(measured, search)}
+    if search in TWO_SCORES:
+        return table
     first = measured.searched(search, last, 0)
     return {
-        "own": own,
-        "cells": cells,
-        "mixed": _mixed(measured, search),
+        **table,
         "threshold": {
             "first": measured.threshold.passed(measured.queries[0], measured.gallery[0]),
             "old_index": measured.threshold.passed(first.queries, first.gallery),
@@ -176,15 +246,11 @@ def _mixed(measured: Measured, search: Search) -> dict[str, Any]:
     last, version_of = measured.versions - 1, measured.version_of
     if search == "never":
         return {**measured.own[0], "exposure@10": [1.0] * measured.versions}
-    stored = []
-    for k in range(measured.versions):
-        rows = np.flatnonzero(version_of == k)
-        found = measured.searched(search, last, k)
-        scaled = {} if found.scale is None else {"scale": found.scale}
-        stored.append(StoredItems(rows, found.gallery[rows], found.queries, **scaled))
-    ranked = ranking(stored)
-    score = scores(ranked, measured.split.query_codes, measured.split.gallery_codes)
-    return {**score, "exposure@10": exposures(ranked, measured.fair, version_of, measured.versions)}
+    ranked = measured.ranked(search, last, version_of)
+    return {
+        **measured.scores_of(ranked),
+        "exposure@10": exposures(ranked, measured.fair, version_of, measured.versions),
+    }
 
 
 def tables(data: StudyData, trained: Trained, seed: int) -> Mapping[str, Measured]:

@@ -30,11 +30,13 @@ class Trained:
     encoders: oldest first.
     maps: for each version the map from the version before into its space, or None; FAN trains them.
     seconds: wall time of the training of each version.
+    method_state: the file with the method's state after the last version.
     """
 
     encoders: Sequence[Encoder]
     maps: Sequence[SpaceMap | None]
     seconds: Sequence[float]
+    method_state: Path = Path()
 
     def embedded(self, items: np.ndarray) -> list[torch.Tensor]:
         """Unit vectors of the items under each version. Versions that are one model are asked once."""
@@ -55,9 +57,11 @@ def train(
     if settings.method == "none":
         encoder = trainee.raw_encoder(data).to(device)
         return Trained([encoder] * VERSIONS, [None] * VERSIONS, [0.0] * VERSIONS)
-    images, tasks = scenario(data, seed, width + 1 if settings.needs_slots else None)
+    images, tasks = scenario(data, seed, settings.slots(width))
     options, run = trainee.fit_options(settings, seed, device), RunFolder(folder)
-    trainee.new_backbone(width)  # models of the network's own code can be read only after the code was named here
+    trainee.new_backbone(
+        width, settings
+    )  # models of the network's own code can be read only after the code was named here
 
     def make_encoder() -> Encoder:
         return trainee.encoder(data, settings)
@@ -75,7 +79,8 @@ def train(
     numbers = range(1, VERSIONS + 1)
     maps = [SpaceMap.load(path) if (path := run.space_map(number)).exists() else None for number in numbers]
     encoders = [Encoder.from_pretrained(run.model(number), device=device) for number in numbers]
-    return Trained(encoders, maps, list(read_json(folder / "seconds.json").values()))
+    seconds = list(read_json(folder / "seconds.json").values())
+    return Trained(encoders, maps, seconds, run.method(VERSIONS))
 
 
 def _refuse_other_settings(file: Path, settings: Settings) -> None:

@@ -21,7 +21,7 @@ from holdfast.train.encoders import Encoder, Readout, extract
 from holdfast.train.experiments.assemble import Experiment, SharedData, assemble
 from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.schema import Recipe, check_recipe
-from holdfast.train.geometry import DSimplex
+from holdfast.train.geometry import DSimplex, Turn, TurnedSimplex
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task
 from holdfast.train.tensor_files import read_torch
@@ -196,13 +196,17 @@ def _prototypes(
     """
     features, labels = known
     projection = encoder.projection if encoder.readout == "backbone" else None
-    if method.num_slots is not None:
-        rows = DSimplex(method.num_slots).prototypes(torch.tensor(task.slots))
-        if projection is None:
-            return rows.numpy(), "fixed simplex"
-        back = rows @ projection.weight.detach().cpu().float()
-        return back.numpy(), "fixed simplex, through the projection"
     state, _ = read_torch(folder.method(task.number))
+    if method.num_slots is not None:
+        simplex, kind = DSimplex(method.num_slots), "fixed simplex"
+        if "turned.basis" in state:
+            turn = Turn(*(torch.as_tensor(state[f"turned.{part}"]) for part in ("basis", "matrix")))
+            simplex, kind = TurnedSimplex(method.num_slots, turn), "turned simplex"
+        rows = simplex.prototypes(torch.tensor(task.slots))
+        if projection is None:
+            return rows.numpy(), kind
+        back = rows @ projection.weight.detach().cpu().float()
+        return back.numpy(), f"{kind}, through the projection"
     classifier = state.get("classifier.weight")
     if projection is None and classifier is not None and classifier.shape == (task.num_seen, features.shape[1]):
         return classifier.float().numpy(), "classifier rows"

@@ -363,7 +363,9 @@ NAN, HUGE = float("nan"), float("inf")
         *(("rotation", {"scale": {"slope": slope}}) for slope in (-1.0, 0, None, HUGE, 1e-12, 10**400, "1", True)),
         *(("rotation", {"scale": {"offset": offset}}) for offset in (None, NAN, -HUGE, 1e12, [0.5])),
         ("rotation", {"scale": {"mean_old": HUGE, "deviation_new": "x"}}),
+        ("rotation", {"scale": {"mean_old": 10**400}}),
         ("rotation", {"scale": {"pairs": -1}}),
+        ("rotation", {"evidence": {"held_out": 10**400}}),
         ("rotation", {"dims": [8, 12.0]}),
         ("rotation", {"dims": [8]}),
         ("rotation", {"dims": [8, 0]}),
@@ -393,6 +395,7 @@ NAN, HUGE = float("nan"), float("inf")
         ("local", {"tensors": {"map.residuals": lambda t: t[:5]}}),
         *(("local", {"tensors": {"map.settings": lambda t, i=i: t * np.eye(3, dtype=np.float32)[i]}}) for i in (0, 1)),
         ("local", {"tensors": {"map.settings": lambda t: t + HUGE}}),
+        ("local", {"tensors": {"map.settings": lambda t: t * np.array([1, 1e-40, 1], np.float32)}}),
     ],
 )
 def test_numbers_that_no_fit_gives_are_refused(kind, change, tmp_path):

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item, open_gallery
+from holdfast.vectors import feature_set
 
 ITEMS, PAIRS, QUERIES = 600, 300, 60
 
@@ -105,3 +107,36 @@ def test_by_commands(kind, vectors, files, request, holdfast, holdfast_json, tmp
     assert len(hits) == 3
     assert {"id", "score", "cosine", "version"} <= set(hits[0])
     assert_found(gallery, 2 if kind == "gallery" else 1, vectors)
+
+
+def test_pairs_that_are_not_items(vectors, files, holdfast, holdfast_json, tmp_path):
+    """Queries of a log are pairs, too; without their old vectors they are counted, not dropped without a word."""
+    with np.load(files["new"]) as held:
+        items, ids = held["features"][:40], held["ids"][:40]
+    names = [f"q{n}" for n in range(QUERIES)]
+    np.savez(tmp_path / "new.npz", features=np.concatenate([items, vectors["queries"]]), ids=[*ids.astype(str), *names])
+    np.savez(tmp_path / "old.npz", features=vectors["old queries"], ids=names)
+    for place in ("a", "b"):
+        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "add", tmp_path / place, files["old"], "--version", "1")
+    words = ("--new-vectors", tmp_path / "new.npz")
+    said = holdfast("gallery", "register", tmp_path / "a", *words)
+    assert f"{QUERIES} of {QUERIES + 40} new vectors" in " ".join(said.split())
+    record = holdfast_json("gallery", "register", tmp_path / "b", *words, "--old-vectors", tmp_path / "old.npz")
+    assert (record["bridges"][0]["pairs"], record["notes"]) == (QUERIES + 40, [])
+    with pytest.raises(HoldfastError, match="give both"):
+        holdfast("gallery", "register", tmp_path / "a", "--old-vectors", tmp_path / "old.npz", files["new"])
+    words = ("--new-vectors", tmp_path / "old.npz", "--old-vectors", files["old"])
+    with pytest.raises(HoldfastError, match=r"old\.npz: none of its .* ids is in "):
+        holdfast("gallery", "register", tmp_path / "a", *words)
+
+
+def test_pairs_that_an_attached_store_does_not_hold(vectors, files, store, tmp_path):
+    names = [f"q{n}" for n in range(QUERIES)]
+    new, old = (
+        feature_set(name, vectors[key], None, names) for name, key in (("new", "queries"), ("old", "old queries"))
+    )
+    with AttachedGallery.attach(tmp_path / "g", Address(f"qdrant:{store}", "items", "id", "")) as gallery:
+        with pytest.raises(HoldfastError, match="has ids of 0 stored vectors"):
+            gallery.register(new_vectors=new)
+        assert gallery.register(new_vectors=new, old_vectors=old).bridges[0]["pairs"] == QUERIES

@@ -11,14 +11,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array, read_tensors
 from holdfast.gallery.attached.space import checked_vector
-from holdfast.gallery.models import stored_form
-from holdfast.metrics.identification import mean_average_precision, queries_without_match, top_k_accuracy
-from holdfast.metrics.resampling import gain_interval, mean_interval
+from holdfast.gallery.version_models import stored_form
+from holdfast.metrics.intervals import gain_interval, mean_interval, repeated_queries
+from holdfast.metrics.ranking import Places, places
 from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far
 from holdfast.train.data.images import canonical
 from holdfast.train.data.readers.torch_dataset import read_dataset
 from holdfast.train.evaluation import compatibility_matrix
-from holdfast.train.versions.stored_vectors import read_stored
 from holdfast.vectors import feature_set
 
 ROWS, ROW, LABELS = np.eye(4, dtype=np.float32), np.ones(4, np.float32), np.arange(4)
@@ -38,22 +37,22 @@ EYE = feature_set("eye", ROWS)
 DOORS = {
     "vectors": lambda spoil: feature_set("mine", spoil(ROWS)),
     "labels": lambda spoil: feature_set("mine", ROWS, spoil(LABELS)),
-    "stored vectors": lambda spoil: read_stored(ROWS, spoil(LABELS)),
     "new": lambda spoil: Bridge.fit(new=spoil(ROWS), old=ROWS),
     "queries": lambda spoil: bridge()(spoil(ROWS)),
     "a bridge's result": lambda spoil: bridged_queries(lambda queries: spoil(ROWS), torch.eye(4), EYE, EYE),
     "a gallery's vector": lambda spoil: stored_form(None, None, spoil(ROW), "item 'a'"),
     "a store's query": lambda spoil: checked_vector(spoil(ROW)),
     "an encoder's vectors": lambda spoil: VectorInput(4)(spoil(ROWS)),
-    "mAP": lambda spoil: mean_average_precision(spoil(ROWS), LABELS, ROWS, LABELS),
-    "top-k": lambda spoil: top_k_accuracy(LABELS[:, None], spoil(LABELS)),
-    "without match": lambda spoil: queries_without_match(LABELS, spoil(LABELS)),
+    "ranked scores": lambda spoil: places(spoil(ROWS), ROWS),
+    "grades": lambda spoil: places(ROWS, spoil(ROWS)),
+    "places": lambda spoil: Places(4, LABELS, spoil(LABELS), LABELS + 1),
+    "repeated": lambda spoil: repeated_queries(ROWS, spoil(ROWS)),
     "pairs": lambda spoil: pair_scores(ROWS, spoil(ROWS), [[0, 1]]),
     "scores": lambda spoil: roc_auc(spoil(ROW), [True, False, True, False]),
     "impostors": lambda spoil: threshold_at_far(spoil(ROW), 0.1),
     "mean": lambda spoil: mean_interval(spoil(ROW)),
     "gain": lambda spoil: gain_interval(ROW, spoil(ROW)),
-    "clusters": lambda spoil: mean_interval(ROW, clusters=spoil(LABELS)),
+    "groups": lambda spoil: mean_interval(ROW, groups=spoil(LABELS)),
     "matrix": lambda spoil: compatibility_summary(spoil(ROWS)),
     "models": lambda spoil: compatibility_matrix([(ROWS, spoil(ROWS))], LABELS, LABELS),
     "labels of images": lambda spoil: canonical(PIXELS, spoil(LABELS), "abcd", source="mine"),

@@ -9,7 +9,8 @@ from holdfast import Gallery
 from holdfast.core.errors import UnavailableError
 from holdfast.gallery import Address, Item
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.engines import postgres, qdrant
+from holdfast.gallery.engines import postgres_engine as postgres
+from holdfast.gallery.engines import qdrant_engine as qdrant
 
 pytest.importorskip("fastapi")
 
@@ -58,7 +59,7 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
         gallery.add([Item("a", vector=np.ones(32))])
-        client = gallery._state.engine._engine._client
+        client = gallery._state.engine._client
         with monkeypatch.context() as patch:
             patch.setattr(client, "query_points", away)
             with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):
@@ -69,7 +70,7 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
 def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server, monkeypatch):
     import psycopg
 
-    monkeypatch.setattr("holdfast.gallery.attached.postgres.WAIT_SECONDS", 3)
+    monkeypatch.setattr("holdfast.gallery.attached.postgres_table.WAIT_SECONDS", 3)
 
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

@@ -15,6 +15,7 @@ from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
 from papers.quarters.settings_search import chosen_settings, read_tries
 from papers.quarters.shares import Records, spread
+from papers.quarters.strategies import STRATEGIES
 from papers.quarters.study_data import (
     KNOWN,
     NETWORK,
@@ -24,7 +25,7 @@ from papers.quarters.study_data import (
     TEXTS,
     UNSEEN,
 )
-from papers.quarters.trainees import HEAD
+from papers.quarters.trainees import HEAD, HOC, TURNED
 from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
 from papers.stationary.plots import fingerprint
 
@@ -54,11 +55,6 @@ def test_the_page_is_up_to_date(text):
             assert picture.text["Description"] == fingerprint(kept_lines(Records(RESULTS, study, SEEDS)))
 
 
-def test_no_run_of_heads_is_missing():
-    for run in [*study_runs([PHOTOGRAPHS, TEXTS]), *replacement_runs(SEEDS, REPLACEMENT)]:
-        assert (RESULTS / run.path).is_file()
-
-
 def test_records_are_those_of_their_runs(text):
     network = [*study_runs([NETWORK]), *replacement_runs(SEEDS, NETWORK_REPLACEMENT)]
     heads = [*study_runs([PHOTOGRAPHS, TEXTS]), *replacement_runs(SEEDS, REPLACEMENT)]
@@ -67,8 +63,8 @@ def test_records_are_those_of_their_runs(text):
         assert (record["strategy"], record["seed"]) == (run.strategy.name, run.seed)
         assert record["settings"] == Results(RESULTS).settings(run).to_json()
         assert record["environment"]["commit"]
-    for study in (NETWORK, NETWORK_REPLACEMENT):
-        own = [run for run in network if run.study == study]
+    for study in (NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TEXTS):
+        own = [run for run in (*network, *heads) if run.study == study]
         missing = sum(not (RESULTS / run.path).is_file() for run in own)
         assert not missing or f"Of {len(own)} runs {missing} are missing" in text
 
@@ -93,7 +89,7 @@ def kept_at_lag_four(name, table, study):
 
 @pytest.mark.parametrize("study", SHOWN)
 @pytest.mark.parametrize("table", [UNSEEN, KNOWN])
-@pytest.mark.parametrize(("name", "title"), [("ours-bridge", "ours + bridge"), ("plain", "plain, old index")])
+@pytest.mark.parametrize(("name", "title"), [("ours-bridge", "Cosine-HOC + bridge"), ("plain", "plain, old index")])
 def test_shares_are_those_of_the_files(text, name, title, table, study):
     part = text.split(f"## {TITLES[study]}: {table}")[1].split("\n## ")[0]
     (row,) = re.findall(
@@ -106,70 +102,84 @@ def test_shares_are_those_of_the_files(text, name, title, table, study):
 
 
 @pytest.mark.parametrize("study", SHOWN)
-def test_the_first_paragraph_and_its_tables_follow_from_the_files(text, study):
-    first, *tables = text.split(f"## {TITLES[study]}\n\n")[1].split("\n\n")[:3]
-    seeds = seeds_of("ours-bridge", "plain-bridge", "plain-reembedded", study=study)
-    rows = {line.split(" | ")[0].strip("| "): line for line in "\n".join(tables).splitlines()}
-    answers, late_cells, mixed_cells = [], [], []
+def test_the_first_tables_follow_from_the_files(text, study):
+    lead, paragraph, _, differences = text.split(f"## {TITLES[study]}\n\n")[1].split("\n\n")[:4]
+    rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lead.splitlines()}
+    for title, strategy in (("plain fine-tuning + bridge", "plain-bridge"), ("Cosine-HOC + bridge", "ours-bridge")):
+        kept = kept_at_lag_four(strategy, UNSEEN, study)
+        assert rows[title][2] == f"{100 * statistics.fmean(kept):.1f}"
+        grown = [
+            table_of(strategy, seed, UNSEEN, study)["mixed"]["mAP"]
+            / table_of("plain-reembedded", seed, UNSEEN, study)["own"][4]["mAP"]
+            for seed in seeds_of(strategy, "plain-reembedded", study=study)
+        ]
+        assert rows[title][3] == f"{100 * statistics.fmean(grown):.1f}"
+    rows = {line.split(" | ")[0].strip("| "): line for line in differences.splitlines()}
+    cells = []
     for table in (UNSEEN, KNOWN):
         late = [
             a - b
             for a, b in zip(
-                kept_at_lag_four("ours-bridge", table, study), kept_at_lag_four("plain-bridge", table, study)
+                kept_at_lag_four("distillation-bridge", table, study), kept_at_lag_four("plain-bridge", table, study)
             )
         ]
-        mixed = [
-            table_of("ours-bridge", seed, table, study)["mixed"]["mAP"]
-            - table_of("plain-bridge", seed, table, study)["mixed"]["mAP"]
-            for seed in seeds
-        ]
-        for values, cells in ((late, late_cells), (mixed, mixed_cells)):
-            cells.append(f"{signed(values)} | {sum(value > 0 for value in values)} of {len(seeds)}")
-        best = [min(late) > 0, min(mixed) > 0]
-        answers.append("yes" if all(best) else "only in part" if any(best) else "no")
-    less = "ours + bridge less plain + bridge"
-    assert rows[f"{less}: share of mAP kept by version 1's index"].endswith(f"| {' | '.join(late_cells)} |")
-    assert rows[f"{less}: mAP in the index that grew"].endswith(f"| {' | '.join(mixed_cells)} |")
-    for name, strategy in {"ours + bridge": "ours-bridge", "plain + bridge": "plain-bridge"}.items():
-        assert rows[name].split(" | ")[1] == spread(kept_at_lag_four(strategy, UNSEEN, study))
-    unseen, known = answers
-    unseen, known = answers
-    assert f"On classes that no version was trained on: {unseen}. On trained classes: {known}.**" in first
-    assert f"n = {len(seeds)}" in first
+        cells.append(f"{signed(late)} | {sum(value > 0 for value in late)} of {len(late)}")
+    name = "distillation + bridge less plain + bridge: share of mAP kept by version 1's index"
+    assert rows[name].endswith(f"| {' | '.join(cells)} |")
+    assert f"n = {len(seeds_of('plain-bridge', 'plain-reembedded', study=study))}" in paragraph
 
 
 @pytest.mark.parametrize("study", SHOWN)
-def test_missed_goals_are_named(text, study):
+def test_missed_and_open_goals_are_named(text, study):
     records = Records(RESULTS, study, SEEDS)
     found = goals(records)
-    assert len(found) == 6
+    assert len(found) == 4
     part = text.split(f"## {TITLES[study]}\n\n")[1].split("\n## ")[0]
-    missed = sum(not goal.mean for goal in found)
-    said = f"{missed} of 6 goals are missed." if missed else "All goals are reached by the mean over seeds."
+    missed = sum(goal.verdict == "**missed**" for goal in found)
+    is_open = not records.seeds("turned-bridge")
+    said = "has not been run here yet, so its goals are open." if is_open else f"misses {missed} of its 4 goals."
     assert said in verdict(records, trainee_of_study(study).name)
     for goal in found:
         (line,) = [line for line in part.splitlines() if line.startswith(f"| {goal.what} |")]
-        assert ("missed" in line) == (not goal.mean)
+        assert ("missed" in line) == (not goal.mean and not is_open)
+        assert ("open" in line) == is_open
 
 
-def test_the_goal_of_exposure_follows_from_the_files():
-    ratios = [table_of("ours-bridge", seed)["mixed"]["exposure@10"] for seed in SEEDS]
+@pytest.mark.parametrize("study", SHOWN)
+def test_the_goals_follow_from_the_files(study):
+    found = {goal.what[:12]: goal for goal in goals(Records(RESULTS, study, SEEDS))}
+    exposure, own, late = (found[start] for start in ("exposure rat", "own recall@1", "version 1's "))
+    seeds = seeds_of("turned-bridge", "plain-bridge", "plain-reembedded", study=study)
+    if not seeds:
+        assert {goal.verdict for goal in found.values()} == {"open"}
+        return
+    ratios = [table_of("turned-bridge", seed, study=study)["mixed"]["exposure@10"] for seed in seeds]
     means = [statistics.fmean(one) for one in zip(*ratios, strict=True)]
-    (goal,) = [goal for goal in goals(Records(RESULTS, PHOTOGRAPHS, SEEDS)) if goal.what.startswith("exposure")]
-    assert goal.mean == all(0.8 <= ratio <= 1.25 for ratio in means)
-    assert goal.found.startswith(" ".join(f"{ratio:.2f}" for ratio in means))
+    assert exposure.mean == all(0.8 <= ratio <= 1.25 for ratio in means)
+    assert exposure.found.startswith(" ".join(f"{ratio:.2f}" for ratio in means))
+    rivals = [name for name in ("plain-reembedded", "plain-random", "distillation") if seeds_of(name, study=study)]
+    recall = {
+        name: statistics.fmean(table_of(name, seed, study=study)["own"][4]["recall@1"] for seed in seeds)
+        for name in ("turned-bridge", *rivals)
+    }
+    assert own.mean == (recall.pop("turned-bridge") - max(recall.values()) >= -0.015)
+    kept = {name: kept_at_lag_four(name, UNSEEN, study) for name in ("turned-bridge", "plain-bridge")}
+    ahead = statistics.fmean(kept["turned-bridge"]) - statistics.fmean(kept["plain-bridge"][: len(seeds)])
+    assert late.mean == (ahead >= 0.01)
 
 
 def test_every_method_has_the_same_number_of_tries():
     tries = [one["training"] for one in read_tries(RESULTS / "quarters", HEAD)]
     searched = {name for name, settings in HEAD.tries.items() if len(settings) > 1}
     assert set(tries) - searched == {"distillation with a linear classifier"}  # shown, but not a candidate
-    assert searched <= set(tries)
     assert {tries.count(name) for name in tries} == {4}
+    trained = {strategy.training for strategy in STRATEGIES if seeds_of(strategy.name, study=PHOTOGRAPHS)}
+    assert searched & trained <= set(tries)
 
 
 def test_networks_have_the_options_that_were_chosen_for_heads():
-    for training in WHOLE_NETWORK.tries:
+    """But for the simplex: its options are the paper's, and those of a pilot with networks."""
+    for training in set(WHOLE_NETWORK.tries) - {HOC, TURNED}:
         own, head = (chosen_settings(RESULTS / "quarters", one, training) for one in (WHOLE_NETWORK, HEAD))
         assert (own.method, own.options) == (head.method, head.options)
 

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from holdfast import build_backbone
 from holdfast.core.errors import HoldfastError
-from holdfast.metrics import mean_average_precision
+from holdfast.core.storage import read_json
+from holdfast.metrics import mean_precision, places
 from holdfast.metrics.exposure import StoredItems, search_mixed
 from holdfast.train.geometry import unit
 from holdfast.train.methods import Batch
@@ -18,7 +19,7 @@ from papers.quarters import study_data, trainees, trainings
 from papers.quarters.__main__ import app
 from papers.quarters.cosine_distillation import CosineDistillation
 from papers.quarters.execute import Results, StudyRun, execute, study_runs
-from papers.quarters.measure import Threshold, grown_gallery, one_version, ranking, scores
+from papers.quarters.measure import Threshold, blended, grown_gallery, one_version, ranking, rescored, scores
 from papers.quarters.replacement import Turned, execute_replacement, replacement_runs
 from papers.quarters.settings_search import FOLDER, chosen_settings, read_tries, search, try_score
 from papers.quarters.shares import Records
@@ -28,7 +29,7 @@ from papers.quarters.trainees import HEAD
 from papers.quarters.workers import LITE2_FEATURES, Workplace, results_of
 
 WIDTH, CLASSES, EACH = 12, 17, 42
-BRIDGED = ("distillation-bridge", "hoc-bridge", "ours-bridge")
+BRIDGED = tuple(one.name for one in STRATEGIES if one.search in ("bridge", "blend") and one.training != trainees.PLAIN)
 
 
 class MadeUp(Workplace):
@@ -115,6 +116,32 @@ def test_strategies_differ_only_where_they_should(study):
         assert cell["mAP"] == tables["plain"]["own"][cell["queries"] - 1]["mAP"]
 
 
+def test_two_stage_search_and_blend_use_both_models(study):
+    results, runs, _ = study
+    tables = {run.strategy.name: results.record(run)["tables"][UNSEEN] for run in runs}
+    cells = {name: {(c["queries"], c["gallery"]): c for c in tables[name]["cells"]} for name in tables}
+    for pair, cell in cells["plain-two-stage"].items():
+        assert cell != cells["plain-reembedded"][pair]
+        assert "bridge" not in cell
+    assert cells["plain-two-stage"] != cells["plain-two-encoders"]
+    assert cells["plain-blend"] != cells["plain-bridge"]
+    assert len(tables["plain-two-stage"]["mixed"]["exposure@10"]) == 5
+    assert "threshold" not in tables["plain-blend"]
+
+
+def test_the_simplex_was_turned(study):
+    """Version 5 records five turns; the paper's simplex none."""
+    _, _, place = study
+    turned, paper = (
+        read_json(place.out / "made up" / f"{name}-s0" / "models" / "05" / "config.json") for name in ("turned", "hoc")
+    )
+    assert len(turned["info"]["slots"]["turns"]) == 5
+    assert turned["layer"] == "identity"
+    assert turned["dim"] == WIDTH
+    assert "turns" not in paper["info"]["slots"]
+    assert paper["dim"] == 1023
+
+
 def test_a_second_run_trains_nothing(study, data, monkeypatch):
     results, runs, place = study
     monkeypatch.setattr(trainings, "train_scenario", lambda *words, **options: pytest.fail("trained again"))
@@ -157,7 +184,11 @@ def test_the_network_is_replaced(study, data):
     results, _, place = study
     basis = np.linalg.qr(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)))[0]
     other = StudyData(**{**vars(data), "items": (data.items @ basis).astype(np.float32)})
-    runs = [run for run in replacement_runs([0]) if run.strategy.name in ("plain-reembedded", "plain", "ours")]
+    runs = [
+        run
+        for run in replacement_runs([0])
+        if run.strategy.name in ("plain-reembedded", "plain", "ours", "hoc", "turned", "turned-two-stage")
+    ]
     there = place_of(place.features, {"made up": data, LITE2_FEATURES: other})
     execute_replacement(runs, there, say=lambda text: None)
     assert results.missing(runs) == []
@@ -165,6 +196,9 @@ def test_the_network_is_replaced(study, data):
     assert records.kept("ours", UNSEEN, 1, "mAP")[0] > 0.8
     assert records.kept("plain", UNSEEN, 1, "mAP")[0] < 0.8
     assert len(records.table("ours", 0, UNSEEN)["mixed"]["exposure@10"]) == 2
+    # The new layer begins as the map back, so a turned simplex needs no other map; a random projection has none.
+    assert records.kept("turned", UNSEEN, 1, "mAP")[0] > 0.8 > records.kept("hoc", UNSEEN, 1, "mAP")[0]
+    assert records.kept("turned-two-stage", UNSEEN, 1, "mAP")[0] > 0.8
 
 
 def test_a_replacement_needs_the_same_photographs(study, data):
@@ -194,6 +228,21 @@ def small_network():
     trainees.NETWORK.tries.update(known)
 
 
+def test_measures_of_two_models_beside_the_obvious_versions():
+    random = np.random.default_rng(3)
+    queries, old_queries, gallery, old_gallery = (
+        unit(torch.from_numpy(random.normal(size=(count, 6)).astype(np.float32))) for count in (5, 5, 30, 30)
+    )
+    first = ranking(one_version(old_gallery, old_queries))
+    for query, line in enumerate(rescored(first, 10, queries, gallery).tolist()):
+        candidates, rest = first[query, :10].tolist(), first[query, 10:].tolist()
+        best_first = sorted(candidates, key=lambda item, query=query: -float(queries[query] @ gallery[item]))
+        assert line == best_first + rest
+    mixed = blended(one_version(old_gallery, old_queries), one_version(old_gallery, queries), 0.3)
+    obvious = 0.7 * old_queries @ old_gallery.T + 0.3 * queries @ old_gallery.T
+    assert mixed[:, 0].tolist() == obvious.argmax(1).tolist()
+
+
 def _linear(width):
     """A replacement whose vectors keep the colours without any training."""
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 3, width))
@@ -207,7 +256,8 @@ def test_a_whole_network_is_trained_and_replaced(data, small_network, tmp_path):
     codes = np.array([int(label) for label in data.labels])
     pixels = (colours[codes] + random.integers(0, 50, size=(len(codes), 10, 10, 3))).astype(np.uint8)
     place = place_of(tmp_path, StudyData(**{**vars(data), "name": NETWORK, "items": pixels}))
-    wanted = [one for one in STRATEGIES if one.name in ("raw", "plain-reembedded", "plain", "ours")]
+    names = ("raw", "plain-reembedded", "plain", "ours", "hoc", "turned", "turned-two-stage")
+    wanted = [one for one in STRATEGIES if one.name in names]
     search(place, NETWORK, [one.training for one in wanted], say=pytest.fail)  # one try each, so none is trained
     execute([StudyRun(NETWORK, strategy, 0) for strategy in wanted], place, say=lambda text: None)
     execute_replacement(
@@ -272,7 +322,8 @@ def test_scores_are_those_of_the_product():
     queries, gallery = (unit(torch.randn(count, 6, generator=random)) for count in (30, 50))
     codes = torch.arange(30).numpy() % 5, torch.arange(50).numpy() % 5
     found = scores(ranking(one_version(gallery, queries)), *codes)
-    assert found["mAP"] == pytest.approx(mean_average_precision(queries, codes[0], gallery, codes[1]))
+    exact = mean_precision(places((queries @ gallery.T).numpy(), codes[0][:, None] == codes[1]))
+    assert found["mAP"] == pytest.approx(exact.mean())
     assert found["recall@1"] <= found["recall@10"]
 
 

@@ -127,6 +127,16 @@ def test_stationarity_of_a_trainable_classifier(study, study_json, tiny_recipe, 
     assert all(u["moved"] > 0 for u in record["updates"])
 
 
+def test_a_turned_simplex_is_stationary_for_classes_with_a_vertex(study, study_json, tiny_recipe, tmp_path):
+    """Free vertices move between two tasks, those of old classes do not: the theorem's assumption is about these."""
+    words = ["run", tiny_recipe, "--out", tmp_path / "turned", "--set", "method.placing=means", "--device", "cpu", "-q"]
+    study(*words)
+    record = study_json("theory", "stationarity", tmp_path / "turned")
+    assert record["prototypes"] == "turned simplex"
+    assert [(u["from"], u["to"], u["num_classes"]) for u in record["updates"]] == [(1, 2, 2), (2, 3, 4)]
+    assert all(u["moved"] < 1e-4 for u in record["updates"])  # degrees
+
+
 def test_proposition1_and_the_toy(study, study_json, tiny_recipe, tmp_path):
     """The first model is trained once: the second run starts from it, bit for bit."""
     words = ["theory", "proposition1", tiny_recipe, "--out", tmp_path, "--device", "cpu"]

@@ -14,12 +14,12 @@ from service_inputs import ADDRESS, metric_values, png
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import registration
-from holdfast.gallery.models import batch_sizes
+from holdfast.gallery.version_models import batch_sizes
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
+from holdfast.service.body_limits import Limits
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.request_bodies import Limits
 from holdfast.service.served_gallery import SOCKET, run_on_server
 from holdfast.train.encoders import Encoder
 
@@ -338,6 +338,26 @@ def test_limit_on_the_bytes_of_all_bodies(gallery, pictures):
     (refused,) = (answer for answer in found if answer.status_code == 503)
     assert refused.json()["error"]["reason"] == "too many large requests at once; try again"
     assert [answer.status_code for answer in later] == [200]
+
+
+def test_slow_large_bodies_leave_searches_alone(gallery):
+    app = build_app(gallery, access=AccessControl({}), limits=Limits(bodies=400_000))
+
+    async def run():
+        searched = asyncio.Event()
+
+        async def drip():
+            yield b"x" * 399_999
+            await searched.wait()
+
+        large = asyncio.ensure_future(answers(app, ("POST", "/v1/search/image", {"content": drip(), "headers": PNG})))
+        await asyncio.sleep(0.2)
+        small = await answers(app, ("POST", "/v1/search/id", {"json": {"id": "a/0"}}))
+        searched.set()
+        return small, await large
+
+    ((small,), (large,)) = asyncio.run(run())
+    assert (small.status_code, large.status_code) == (200, 422)
 
 
 def test_a_body_that_does_not_arrive(gallery):

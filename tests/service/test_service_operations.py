@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import threading
+import time
 
 import httpx2
 import pytest
@@ -13,8 +14,8 @@ from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
+from holdfast.service.body_limits import Limits
 from holdfast.service.gallery_jobs import DeleteRequest
-from holdfast.service.request_bodies import Limits
 
 VECTOR = [1.0] * 32
 PNG = {"Content-Type": "image/png"}
@@ -213,7 +214,7 @@ def test_a_write_is_done_although_the_engine_cannot_clean_up(gallery, make_clien
 
 def test_receipts_are_kept_for_a_day(tmp_path, monkeypatch):
     now = [1_000_000.0]
-    monkeypatch.setattr("holdfast.gallery.catalogue.time.time", lambda: now[0])
+    monkeypatch.setattr("holdfast.gallery.catalogue.time.monotonic", lambda: now[0])
     catalogue = Catalogue(tmp_path / "c.sqlite", new=True)
     catalogue.remove([], lambda gone: Receipt("first", "r", {"deleted": gone}))
     now[0] += 86_000
@@ -224,6 +225,23 @@ def test_receipts_are_kept_for_a_day(tmp_path, monkeypatch):
     catalogue.remove([], lambda gone: Receipt("third", "r", {}))
     assert catalogue.receipt("first") is None
     assert catalogue.receipt("second") is not None
+    catalogue.close()
+
+
+@pytest.mark.parametrize("days", [-10, 10])
+def test_receipts_do_not_depend_on_the_clock(tmp_path, monkeypatch, days):
+    """A clock that was set forward let a retried write be done twice."""
+    catalogue = Catalogue(tmp_path / "c.sqlite", new=True)
+    catalogue.remove([], lambda gone: Receipt("first", "r", {}))
+    wrong = time.time() + days * 86_400
+    monkeypatch.setattr("holdfast.gallery.catalogue.time.time", lambda: wrong)
+    catalogue.remove([], lambda gone: Receipt("second", "r", {}))
+    catalogue.close()
+    # The machine was started again: its other clock begins at zero.
+    monkeypatch.setattr("holdfast.gallery.catalogue.time.monotonic", lambda: 5.0)
+    catalogue = Catalogue(tmp_path / "c.sqlite")
+    catalogue.remove([], lambda gone: Receipt("third", "r", {}))
+    assert all(catalogue.receipt(key) for key in ("first", "second", "third"))
     catalogue.close()
 
 

@@ -11,7 +11,8 @@ from holdfast.bridges.scores import ScoreScale
 
 LARGEST = 1e9
 """No fitted number is larger. Products of larger ones can overflow float32: a query would become zero or NaN."""
-_INFINITY = float("inf")
+_LARGEST_RECORDED = 1e300
+"""Counts, measures and seconds. JSON has whole numbers that no float can hold."""
 _SHAPES: dict[str, tuple[str, ...]] = {
     "error_weights": ("old + 1",),
     "fitted": ("fitted", "fingerprint"),
@@ -44,7 +45,7 @@ def check_tensors(tensors: Mapping[str, Any], dims: tuple[int, ...], fingerprint
                 raise ValueError(f"its tensors do not fit its sizes {dims}")
     if "map.settings" in tensors:
         neighbours, temperature, _ = np.asarray(tensors["map.settings"])
-        if neighbours < 1 or temperature <= 0:
+        if neighbours < 1 or temperature < 1 / LARGEST:
             raise ValueError(f"{neighbours:g} neighbours at temperature {temperature:g}")
 
 
@@ -71,9 +72,9 @@ def check_record(kind: str, options: Mapping[str, Any], scale: ScoreScale, evide
 
 def _check_type(name: str, wanted: Any, value: Any) -> None:
     if wanted is float:
-        valid = type(value) in (int, float) and abs(value) != _INFINITY
+        valid = type(value) in (int, float) and (value != value or abs(value) <= _LARGEST_RECORDED)
     elif wanted is int:
-        valid = type(value) is int and value >= 0
+        valid = type(value) is int and 0 <= value <= _LARGEST_RECORDED
     else:
         valid = wanted not in (str, bool) or type(value) is wanted
     if not valid:

@@ -131,6 +131,9 @@ def register(
     new_vectors: Path | None = typer.Option(
         None, "--new-vectors", help="The new model's vectors of some items, by id; instead of images."
     ),
+    old_vectors: Path | None = typer.Option(
+        None, "--old-vectors", help="The old model's vectors of other things in --new-vectors, such as queries."
+    ),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -167,12 +170,15 @@ def register(
             bridge=bridge,
             bridge_pairs=bridge_pairs,
             new_vectors=new_vectors,
+            old_vectors=old_vectors,
             progress=progress,
         )
     if json:
         print_json(version.as_json())
         return
     typer.echo(f"{folder}: version {version.number} is {_called(model)}; {describe_sizes(version)}")
+    for note in version.notes:
+        say(note)
     print_checks(version)
     if not version.checks:
         typer.echo("not checked: no older version holds items with labels and image paths")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import prepare_image, unit_row
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import prepare_image, unit_row
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder
@@ -50,6 +50,15 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.old)
+
+    def joined(self, other: "Pairs", most: int) -> "Pairs":
+        """These pairs and others of the same versions, at most ``most`` of all, at random with a fixed seed."""
+        if not len(self):
+            return other
+        old, new = np.concatenate([self.old, other.old]), np.concatenate([self.new, other.new])
+        labels = [*self.labels, *other.labels]
+        rows = np.sort(np.random.default_rng(0).permutation(len(old))[:most])
+        return Pairs(old[rows], new[rows], [labels[row] for row in rows.tolist()])
 
 
 def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:

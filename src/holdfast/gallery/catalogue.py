@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.filters import LABEL, types_of
-from holdfast.gallery.items import Hit, Stored
+from holdfast.gallery.gallery_items import Hit, Stored
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -62,7 +62,7 @@ SELECT DISTINCT field.key, CASE
 FROM items, json_each(CASE WHEN json_valid(metadata) THEN metadata ELSE '{}' END) AS field WHERE items.key >= ?
 """
 RECEIPT_SECONDS = 86_400.0
-"""How long a receipt is kept."""
+"""How long a receipt is kept, of the time that the gallery is open. The clock of the machine may be set meanwhile."""
 _COLUMNS = "key, id, version, label, metadata, path"
 _MOST_SQL_VALUES = 500
 _BLOCK_ROWS = 500
@@ -114,6 +114,8 @@ class Catalogue:
                 _refuse_missing_tables(self._connection, path)
             self._connection.execute(_HITS_TABLE)
             self._connection.executescript(_RECEIPTS_TABLE)
+            (newest,) = self._connection.execute("SELECT max(made) FROM receipts").fetchone()
+            self._receipt_clock = float(newest or 0) - time.monotonic()  # it goes on where the newest receipt was made
             self._connection.execute(_FIELD_TYPES_TABLE)
             first, last = self.setting(_TYPES_BELOW, 0), self.setting("next_key", 0)
             if first < last:
@@ -212,7 +214,7 @@ class Catalogue:
         """Give the keys to their items; how many items existed before and lost their earlier key."""
         with self._lock:
             with self._change() as change:
-                _put_receipts(change, receipts)
+                _put_receipts(change, receipts, self._receipt_clock + time.monotonic())
                 released = [
                     row for chunk in _chunks([item.id for item in items]) for row in _release_keys(change, chunk)
                 ]
@@ -242,7 +244,8 @@ class Catalogue:
                 released = _release_keys(change, list(dict.fromkeys(ids)))
                 gone = [one.id for one in released]
                 change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
-                _put_receipts(change, () if receipt is None else (receipt(gone),))
+                now = self._receipt_clock + time.monotonic()
+                _put_receipts(change, () if receipt is None else (receipt(gone),), now)
                 self._key_changes += bool(gone)
             if self._counts is not None:
                 self._counts.change(released, -1)
@@ -271,7 +274,7 @@ class Catalogue:
 
     def receipt(self, key: str) -> Receipt | None:
         """The receipt with this key; None if there is none, or if it is too old."""
-        oldest = time.time() - RECEIPT_SECONDS
+        oldest = self._receipt_clock + time.monotonic() - RECEIPT_SECONDS
         query = "SELECT request, answer FROM receipts WHERE key = ? AND made >= ?"
         with self._lock:
             row = self._connection.execute(query, (key, oldest)).fetchone()
@@ -435,9 +438,8 @@ def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
     change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
 
-def _put_receipts(change: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
+def _put_receipts(change: sqlite3.Connection, receipts: Sequence[Receipt], now: float) -> None:
     if receipts:
-        now = time.time()
         change.execute("DELETE FROM receipts WHERE made < ?", (now - RECEIPT_SECONDS,))
         change.executemany(
             "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?)",

@@ -17,12 +17,12 @@ from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Or
 from holdfast.gallery.catalogue import Catalogue, HitCounter, Receipt, explain_damage
 from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
 from holdfast.gallery.engines import Mode, open_engine
-from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
+from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.items import Item, checked_id
-from holdfast.gallery.models import Models, batch_sizes, device_name
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_items import Item, checked_id
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
 from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.registration import RegisterOptions, register
 from holdfast.gallery.rollback import cancel_rollback, roll_back
@@ -37,7 +37,7 @@ from holdfast.gallery.searching import (
 )
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
+from holdfast.gallery.version_models import Models, batch_sizes, device_name
 
 if TYPE_CHECKING:
     from holdfast.embedders.model_inputs import ImageLike
@@ -117,6 +117,8 @@ class Gallery:
         device: where its models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
         """
         where, home = device_name(device), GalleryFolder(Path(folder))
+        if home.attached.is_file():
+            raise HoldfastError(f"{folder}: attached, and so read-only; holdfast.gallery.open_gallery opens it")
         if not home.catalogue.is_file():
             how = f"make one with holdfast gallery create {folder} --model DIR"
             raise HoldfastError(f"{folder}: no gallery here; {how}")
@@ -126,6 +128,34 @@ class Gallery:
         except BaseException:
             home.unlock()
             raise
+
+    @classmethod
+    def move(
+        cls,
+        folder: str | Path,
+        to: str,
+        *,
+        keep: bool = False,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] = lambda copied: None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Migrate all vectors of a gallery that no process has open to another engine.
+
+        Both engines are compared before the new one takes over. After a kill or a stop the same call continues.
+
+        folder: the gallery's folder.
+        to: ``embedded``, or the address of a server.
+        keep: do not drop the vectors on the old engine.
+        stop: set it to stop after the current block; the call then raises.
+        progress: called with the number of vectors of each copied block.
+        options: namespace, shards and replicas on a server; see ``new_engine_address``.
+        """
+        address = new_engine_address(to, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        with cls.open(folder) as gallery:
+            wanted = MigrationOptions(keep, given, stop or threading.Event(), progress)
+            return migrate(gallery._state, address, wanted)
 
     @property
     def read_only(self) -> None:
@@ -145,6 +175,7 @@ class Gallery:
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Add a model as the newest version: it embeds new items and queries from now on.
@@ -166,9 +197,11 @@ class Gallery:
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
         new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
             Default: the new model embeds items that have an image.
+        old_vectors: the vectors of the newest older version of other things, such as queries of a log or any texts or
+            images of the domain. Those that ``new_vectors`` has, too, are pairs like the items.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         with self._state.registering:
             return register(self._state, model, options)
 
@@ -370,7 +403,7 @@ class Gallery:
             return self._state.writer.remove([checked_id(one) for one in ids], receipt)
 
     def receipt(self, key: str) -> Receipt | None:
-        """The receipt that a write stored in the last 24 hours; None if there is none: the write was not done."""
+        """The receipt that a write stored in the last 24 hours of the gallery's use; None: the write was not done."""
         return self._state.catalogue.receipt(key)
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -440,32 +473,6 @@ class Gallery:
         with self._state.writing:
             built = [self._state.engine.build_index(one.collection) for one in self.versions()]
         return any(built)
-
-    def move(
-        self,
-        to: str,
-        *,
-        keep: bool = False,
-        stop: threading.Event | None = None,
-        progress: Callable[[int], None] = lambda copied: None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Migrate all vectors to another engine. Both engines are compared before the new one takes over.
-
-        Searches continue; writers wait during the comparison. After a kill or a stop the same call continues.
-
-        to: ``embedded``, or the address of a server.
-        keep: do not drop the vectors on the old engine.
-        stop: set it to stop after the current block; the call then raises.
-        progress: called with the number of vectors of each copied block.
-        options: namespace, shards and replicas on a server; see ``new_engine_address``.
-        """
-        address = new_engine_address(to, **options)
-        given = {name: value for name, value in options.items() if value is not None}
-        with self._state.maintenance.hold("move"):
-            found = migrate(self._state, address, MigrationOptions(keep, given, stop or threading.Event(), progress))
-        self.engine = found["engine"]
-        return found
 
     def close(self) -> None:
         """Write the last counts, and close all files and connections."""

@@ -4,27 +4,39 @@
 may be any number of them, so they are read block by block.
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import stored_form
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import BLOCK_ROWS, OpenVectors, VectorSource, is_model_hash
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import stored_form
 from holdfast.vectors.feature_set import shorten
 
 _LOOK_UP = 500
 
 
-class NewVectors:
-    """The new model's vectors of some items.
+class OtherPairs(NamedTuple):
+    """Things beside the items that both models embedded, such as queries of a log.
 
-    given: with ids, which are those of items.
+    rows: row numbers in the new vectors.
+    old: their vectors as the older version stores them, N x stored_dim.
+    """
+
+    rows: list[int]
+    old: np.ndarray
+
+
+class NewVectors:
+    """The new model's vectors of some items, and perhaps of other things.
+
+    given: with ids.
     """
 
     def __init__(self, given: VectorSource) -> None:
@@ -32,6 +44,7 @@ class NewVectors:
         self._vectors.refuse_without_ids()
         self.name = self._vectors.name
         self._row_of = {name: row for row, name in enumerate(self._vectors.ids())}
+        self._items = 0
 
     def __contains__(self, id: object) -> bool:
         return id in self._row_of
@@ -40,26 +53,69 @@ class NewVectors:
         """The id of each row."""
         return list(self._row_of)
 
-    def choose(self, state: GalleryState, most: int, reserved: Collection[int]) -> dict[int, list[Stored]]:
+    def paired_with(
+        self,
+        given: VectorSource,
+        version: Version,
+        stored: Callable[[np.ndarray, str], np.ndarray],
+        items_among: Callable[[list[str]], Collection[str]],
+        most: int,
+    ) -> OtherPairs:
+        """Things that are not items and have a vector in both files, at most ``most``, at random with a fixed seed.
+
+        given: the vectors of ``version``, by id.
+        stored: makes of a vector, named for errors, what the version stores.
+        items_among: those of some ids that are items: their own vectors are used.
+        Refused: vectors of another model or size; no id that both files have.
+        """
+        old = OpenVectors(given)
+        old.refuse_without_ids()
+        check_hash(old.name, old.model, version)
+        row_of = {name: row for row, name in enumerate(old.ids())}
+        shared = [name for name in self._row_of if name in row_of]
+        if not shared:
+            ids = shorten(list(row_of), 3)
+            raise HoldfastError(f"{old.name}: none of its {len(row_of)} ids is in {self.name} ({ids})")
+        items: set[str] = set()
+        for start in range(0, len(shared), _LOOK_UP):
+            items |= set(items_among(shared[start : start + _LOOK_UP]))
+        names = [name for name in shared if name not in items]
+        names = [names[place] for place in np.random.default_rng(0).permutation(len(names))[:most].tolist()]
+        vectors = old.take(np.array([row_of[name] for name in names], dtype=np.int64))
+        rows = [stored(vector, f"{old.name}: {name}") for name, vector in zip(names, vectors, strict=True)]
+        return OtherPairs([self._row_of[name] for name in names], np.array(rows, np.float32))
+
+    def notes(self, others: int) -> list[str]:
+        """A sentence about vectors that no pair could be made of, if there are any.
+
+        others: pairs with things that are not items.
+        """
+        unused, total = len(self._row_of) - self._items - others, len(self._row_of)
+        if unused <= 0 or others:
+            return []
+        what = f"{unused:,} of {total:,} new vectors in {self.name} are of no item, so no pair was made of them"
+        return [f"{what}; give the old model's vectors of the same things (--old-vectors FILE, in Python old_vectors)"]
+
+    def choose(
+        self, state: GalleryState, most: int, reserved: Collection[int], *, need_items: bool = True
+    ) -> dict[int, list[Stored]]:
         """At most ``most`` items of each version that are in the file, at random with a fixed seed, by version.
 
         reserved: keys of items that are not used.
-        Refused: a file without an id of the gallery.
+        need_items: refuse a file without an id of the gallery.
         """
         names = list(self._row_of)
         order = np.random.default_rng(0).permutation(len(names)).tolist()
         chosen: dict[int, list[Stored]] = {number: [] for number in state.catalogue.counts()}
-        matched = False
+        self._items = 0
         for start in range(0, len(order), _LOOK_UP):
             found = state.catalogue.by_id([names[row] for row in order[start : start + _LOOK_UP]])
-            matched = matched or bool(found)
+            self._items += len(found)
             for item in found.values():
                 kept = chosen.setdefault(item.version, [])
                 if item.key not in reserved and len(kept) < most:
                     kept.append(item)
-            if all(len(kept) == most for kept in chosen.values()):
-                break
-        if not matched:
+        if need_items and not self._items:
             raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
         return chosen
 

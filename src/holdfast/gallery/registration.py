@@ -25,7 +25,17 @@ from holdfast.gallery.bridge_pairs import (
     read_pair_items,
 )
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.given_vectors import NewVectors
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import (
+    NOTHING,
+    Candidate,
+    Version,
+    copy_model,
+    read_candidate,
+    read_registry,
+    space_conflict,
+)
+from holdfast.gallery.given_vectors import NewVectors, OtherPairs
 from holdfast.gallery.label_check import (
     CheckSample,
     CheckSplit,
@@ -36,20 +46,10 @@ from holdfast.gallery.label_check import (
     read_check_sample,
     split,
 )
-from holdfast.gallery.models import BasisConverter, load_encoder, prepare_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
-from holdfast.gallery.versions import (
-    NOTHING,
-    Candidate,
-    Version,
-    copy_model,
-    read_candidate,
-    read_registry,
-    space_conflict,
-)
+from holdfast.gallery.version_models import BasisConverter, load_encoder, prepare_image
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder
@@ -63,6 +63,7 @@ class RegisterOptions:
     bridge: str = AUTO
     bridge_pairs: int = MOST_PAIRS
     new_vectors: VectorSource | None = None
+    old_vectors: VectorSource | None = None
     progress: RegisterProgress = field(default=lambda stage, done, total: None)
 
     def __post_init__(self) -> None:
@@ -72,6 +73,8 @@ class RegisterOptions:
             raise HoldfastError(f"a bridge needs at least {FEWEST_PAIRS} pairs, got bridge_pairs {self.bridge_pairs}")
         if self.bridge == NONE and self.new_vectors is not None:
             raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
+        if self.old_vectors is not None and self.new_vectors is None:
+            raise HoldfastError("old vectors are paired by id with new vectors of the same things; give both")
 
 
 def register(state: GalleryState, model: str | Path | None, options: RegisterOptions) -> Version:
@@ -114,6 +117,7 @@ def register(state: GalleryState, model: str | Path | None, options: RegisterOpt
                 version,
                 checks=[one.check for one in found if one.check is not None],
                 bridges=[bridge_record(one.old.number, one.to, home) for one in found if one.to is not None],
+                notes=registration.notes,
                 unreachable=[one.old.number for one in found if one.unreachable],
             )
             counts = state.catalogue.counts()
@@ -122,8 +126,6 @@ def register(state: GalleryState, model: str | Path | None, options: RegisterOpt
                     raise HoldfastError(
                         f"{candidate.source}: items of version {number} were added meanwhile; register it again"
                     )
-            if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
-                state.engine.create(version.collection, version.stored_dim)
         state.catalogue.put_version(version.number, version.as_json(), {})
         models.add_version(version, registration.encoder)
     return version
@@ -267,6 +269,7 @@ class _Registration:
     ) -> None:
         self._state, self._candidate, self._new, self._options = state, candidate, new, options
         self.encoder = encoder
+        self.notes: list[str] = []
         self._samples = NamedSamples.read(None if candidate.model is None else candidate.model.folder)
 
     def refuse_other_spaces(self) -> None:
@@ -306,6 +309,7 @@ class _Registration:
         state, options = self._state, self._options
         new_vectors = None if options.new_vectors is None else NewVectors(options.new_vectors)
         self._new_vectors = new_vectors
+        self._other_pairs: dict[int, OtherPairs] = {}
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
             versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
@@ -316,7 +320,10 @@ class _Registration:
             reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
-                chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
+                if options.old_vectors is not None:
+                    self._other_pairs[versions[-1].number] = self._pair_others(new_vectors, versions[-1])
+                chosen = new_vectors.choose(state, options.bridge_pairs, reserved, need_items=not self._other_pairs)
+                self.notes = new_vectors.notes(sum(len(other.rows) for other in self._other_pairs.values()))
             found = []
             for old in versions:
                 items, conflict = counts.get(old.number, 0), self._conflict(old)
@@ -339,6 +346,17 @@ class _Registration:
                     )
                 )
         return found
+
+    def _pair_others(self, new_vectors: NewVectors, old: Version) -> OtherPairs:
+        assert self._options.old_vectors is not None
+        state = self._state
+        return new_vectors.paired_with(
+            self._options.old_vectors,
+            old,
+            lambda vector, what: state.models.stored_form(vector, old, what),
+            lambda names: state.catalogue.by_id(names).keys(),
+            self._options.bridge_pairs,
+        )
 
     def _kinds_by_path(self, listed: ItemsWithPath) -> dict[int, str]:
         """The kind of each item whose image is a file that the model folder names, by key."""
@@ -363,7 +381,12 @@ class _Registration:
         if self._new_vectors is not None:
             rows = self._new_vectors.rows(chosen.items)
             given = self._new_vectors.stored(rows, self._new, self._candidate.basis)
-            return pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
+            pairs = pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
+            other = self._other_pairs.get(one.old.number)
+            if other is None or not other.rows:
+                return pairs
+            others = self._new_vectors.stored(other.rows, self._new, self._candidate.basis)
+            return pairs.joined(Pairs(other.old, others, [None] * len(others)), self._options.bridge_pairs)
         if not chosen.items:
             return pairs_of([], {}, {})
         stage = f"embedding items of version {one.old.number}"

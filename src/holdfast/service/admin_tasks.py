@@ -5,7 +5,6 @@ the socket in the gallery's folder only (``local_socket``). Without fastapi: the
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -42,20 +41,6 @@ def _backfill(
 
 def _rollback(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
     return _managed(gallery).rollback(stop=stop, progress=lambda state: on_progress(state.figures()), **options)
-
-
-def _move(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
-    copied, started = 0, time.monotonic()
-
-    def progress(more: int) -> None:
-        nonlocal copied
-        copied += more
-        on_progress({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
-
-    managed = _managed(gallery)
-    before = managed.stats()["engine"]
-    found = managed.move(stop=stop, progress=progress, **options)
-    return {"from": before, "copied": copied, **found}
 
 
 def _add(
@@ -108,7 +93,6 @@ TASKS: dict[str, Callable[..., Any]] = {
     "register": _register,
     "backfill": _backfill,
     "rollback": _rollback,
-    "move": _move,
     "add": _add,
     "search": _search,
     "delete": _delete,

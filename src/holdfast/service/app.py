@@ -16,16 +16,22 @@ from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import CLIENT_GONE, PRIVATE_FOLDER, error_response, install_error_handlers, response_for
+from holdfast.service.body_limits import Limits
+from holdfast.service.error_answers import (
+    CLIENT_GONE,
+    PRIVATE_FOLDER,
+    error_response,
+    install_error_handlers,
+    response_for,
+)
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.local_socket import LocalSocket, RunningTasks, admin_routes
-from holdfast.service.metrics import Metrics
-from holdfast.service.request_bodies import Limits
-from holdfast.service.request_errors import LOG, RequestError
+from holdfast.service.openapi_schema import ERROR_RESPONSES, complete_openapi
+from holdfast.service.prometheus import Metrics
+from holdfast.service.refusals import LOG, RequestError
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_search import direct_searches, search_routes
 from holdfast.service.routes_state import page_routes, state_routes
-from holdfast.service.schema import ERROR_RESPONSES, complete_openapi
 
 # The page shows images, which it fetches with its token, from blobs. It loads nothing from other hosts and submits no
 # forms. Browsers that support Trusted Types refuse to parse text as markup.
@@ -41,6 +47,7 @@ _HEADERS = [
 ]
 _NO_STORE = (b"cache-control", b"no-store")
 _RETRY = {"Retry-After": "1"}
+_SMALL_SHARE = 8192
 _ANSWERED_UNDER_LOAD = "/v1/health"
 
 
@@ -149,6 +156,7 @@ class RequestMiddleware:
         scope[PRIVATE_FOLDER] = self._private_folder
         started, status, body_bytes, arrived = time.perf_counter(), CLIENT_GONE, 0, False
         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+        small = self._limits.bodies // _SMALL_SHARE  # such a body never waits for large ones, also if they are slow
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -170,7 +178,7 @@ class RequestMiddleware:
                 self._arriving -= 1
             arrived = not message.get("more_body", False)
             size = len(message.get("body", b""))
-            if size and self._body_bytes + size > self._limits.bodies:
+            if body_bytes + size > small and self._body_bytes + size > self._limits.bodies:
                 # The connection is closed because the rest of the body is not read.
                 headers = {**_RETRY, "Connection": "close"}
                 raise RequestError(503, "too many large requests at once; try again", headers)

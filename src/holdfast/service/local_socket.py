@@ -1,6 +1,6 @@
 """The socket in the gallery's folder, which only the user who runs the server can open, and its admin endpoints.
 
-They are for the owner of the gallery: register, backfill, roll back, move, and items by their paths. They exist on this
+They are for the owner of the gallery: register, backfill, roll back, and items by their paths. They exist on this
 socket only, because they name files of this machine. The answer is a line of JSON for each progress,
 ``{"progress": ...}``, then one with the ``result`` or the ``error``. Closing the connection stops a task that can be
 resumed.
@@ -26,9 +26,9 @@ from uvicorn.server import ServerState
 
 from holdfast.core.errors import HoldfastError
 from holdfast.service.admin_tasks import TASKS
+from holdfast.service.body_limits import JSON_TYPES, read_body
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.request_bodies import JSON_TYPES, read_body
-from holdfast.service.request_errors import INTERNAL_ERROR, LOG, RequestError
+from holdfast.service.refusals import INTERNAL_ERROR, LOG, RequestError
 from holdfast.service.served_gallery import SOCKET, socket_address
 
 ADMIN_BODY = 256 * 1024 * 1024

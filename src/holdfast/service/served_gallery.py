@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import VectorSizes
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import VectorSizes
 from holdfast.service.admin_tasks import OnProgress
 
 SOCKET = "control.socket"
@@ -150,14 +150,16 @@ class ServedGallery:
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
-        """See ``Gallery.register``. ``new_vectors`` is a file that the serving process can read."""
+        """See ``Gallery.register``. Vectors are files that the serving process can read."""
         options: dict[str, Any] = {"force": force, "bridge": bridge, "bridge_pairs": bridge_pairs}
-        if isinstance(new_vectors, str | Path):
-            options["new_vectors"] = _absolute(new_vectors)
-        elif new_vectors is not None:
-            raise HoldfastError(f"{self._folder}: is being served; give the new vectors as a file")
+        for name, vectors in (("new_vectors", new_vectors), ("old_vectors", old_vectors)):
+            if isinstance(vectors, str | Path):
+                options[name] = _absolute(vectors)
+            elif vectors is not None:
+                raise HoldfastError(f"{self._folder}: is being served; give the vectors as a file")
         found = self._run(
             "register",
             on_progress=lambda figures: progress(figures["stage"], figures["done"], figures["total"]),

@@ -1,4 +1,4 @@
-"""Read features from npy, npz and parquet files (the last needs pyarrow) or a feature store; write npz and parquet."""
+"""Read features from npy, npz, parquet, JSON lines, CSV and folders; write npz and parquet (which needs pyarrow)."""
 
 import os
 import tempfile
@@ -12,7 +12,6 @@ from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.locations import parquet_errors, pyarrow_for
 from holdfast.core.storage import check_file_writable, read_array, replacing
 from holdfast.core.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
-from holdfast.core.wording import printable
 from holdfast.vectors.feature_set import (
     MODEL_NAME,
     WRITTEN_TYPES,
@@ -24,32 +23,46 @@ from holdfast.vectors.feature_set import (
     check_shape,
 )
 from holdfast.vectors.feature_shards import FeatureShards, is_shard_folder
-from holdfast.vectors.search import float32
+from holdfast.vectors.vector_tables import (
+    BY_RULE,
+    Columns,
+    CopiedRows,
+    holds_lists,
+    is_datasets_folder,
+    read_csv,
+    read_datasets_folder,
+    read_json_lines,
+)
 
 _BATCH = 8192  # rows of a parquet file read at a time
-_MOST_COPIED, _MOST_RATIO = 2**30, 100  # a small parquet file can describe any number of equal rows
+_MOST_COPIED, _MOST_RATIO = 2**30, 100
 
 
-def read_features(path: Path | str, role: str) -> FeatureSet:
-    """Features from a file or a folder of a feature store, with their labels and ids. Nothing is unpickled.
+def read_features(path: Path | str, role: str, columns: Columns = BY_RULE) -> FeatureSet:
+    """Features from a file or a folder, with their labels and ids. Nothing is unpickled.
 
     path: one of these; labels and ids may be missing.
-        npz: arrays ``features``, ``labels`` and ``ids``, and perhaps a text ``model``, the model's name.
+        npz: arrays of vectors, labels and ids, and perhaps a text ``model``, the model's name.
         npy: features, with ``NAME.labels.npy`` and ``NAME.ids.npy`` in the same folder.
-        parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``; the file's metadata may have a
-            ``model``.
-        folder: shards of features as ``holdfast embed`` writes them (``feature_shards``); or query.npy or gallery.npy,
-            with the labels one folder up, as the feature store writes them.
+        parquet: columns of vectors (lists of equal length), labels and ids; the file's metadata may have a ``model``.
+        jsonl: an object per line, with vectors as lists.
+        csv: with a header, and vectors as ``[0.1, 0.2]`` in one column.
+        folder: shards of features as ``holdfast embed`` writes them (``feature_shards``); a folder that ``datasets``
+            saved; or query.npy or gallery.npy, with the labels one folder up, as the feature store writes them.
     role: "query" or "gallery"; which file of the folder to read.
+    columns: names of arrays or columns, if they are not the usual ones.
     """
     path = Path(path)
     if not path.exists():
         raise HoldfastError(f"{path}: no such file")
     if path.is_dir():
+        if not is_shard_folder(path) and is_datasets_folder(path):
+            return read_datasets_folder(path, columns)
+        columns.refuse(str(path), "such a folder")
         return _read_shards(path) if is_shard_folder(path) else _read_stored(path, role)
     if path.suffix.lower() not in _READERS:
         raise unknown_name(f"kind of feature file ({path})", path.suffix, _READERS)
-    return _READERS[path.suffix.lower()](path)
+    return _READERS[path.suffix.lower()](path, columns)
 
 
 def check_writable(path: Path, dtype: str = "float32") -> None:
@@ -100,10 +113,11 @@ def _write_parquet(path: Path, array: np.ndarray, features: FeatureSet) -> None:
     pyarrow.parquet.write_table(table, path, write_page_checksum=True)
 
 
-def _read_npy(path: Path) -> FeatureSet:
+def _read_npy(path: Path, columns: Columns) -> FeatureSet:
+    columns.refuse(str(path), "an npy file")
     beside = {name: path.with_name(f"{path.stem}.{name}.npy") for name in ("labels", "ids")}
-    columns = {name: read_array(file) for name, file in beside.items() if file.exists()}
-    return FeatureSet(str(path), _npy_rows(path), columns.get("labels"), columns.get("ids"))
+    arrays = {name: read_array(file) for name, file in beside.items() if file.exists()}
+    return FeatureSet(str(path), _npy_rows(path), arrays.get("labels"), arrays.get("ids"))
 
 
 def _read_stored(folder: Path, role: str) -> FeatureSet:
@@ -138,23 +152,22 @@ def _read_shards(folder: Path) -> FeatureSet:
     return FeatureSet(str(folder), rows, classes, np.array(ids), shards.manifest.model)
 
 
-def _read_npz(path: Path) -> FeatureSet:
+def _read_npz(path: Path, columns: Columns) -> FeatureSet:
     with open_npz(path) as pack:
-        if "features" not in pack.names:
-            raise HoldfastError(
-                f"{path}: no array 'features' in it; it has {printable(', '.join(sorted(pack.names))) or 'nothing'}"
-            )
-        columns = {name: pack.array(name) for name in ("labels", "ids", MODEL_NAME) if name in pack.names}
-        named = columns.pop(MODEL_NAME, None)
+        others = (MODEL_NAME, "ids", "id", "_id", "labels", "label")
+        chosen = columns.choose(str(path), pack.names, [name for name in pack.names if name not in others])
+        assert chosen.vector is not None
+        ids, labels = (None if name is None else pack.array(name) for name in (chosen.id, chosen.label))
+        named = pack.array(MODEL_NAME) if MODEL_NAME in pack.names else None
         model = str(named) if named is not None and named.ndim == 0 and named.dtype.kind == "U" else None
-        stored = pack.mappable("features")
+        stored = pack.mappable(chosen.vector)
         if stored is None:
-            array = pack.array("features")
+            array = pack.array(chosen.vector)
             check_shape(str(path), array.shape, array.dtype)
             rows: Rows = ArrayRows(array)
         else:
             rows = _mapped(path, *stored)
-    return FeatureSet(str(path), rows, columns.get("labels"), columns.get("ids"), model)
+    return FeatureSet(str(path), rows, labels, ids, model)
 
 
 def _npy_rows(path: Path) -> Rows:
@@ -175,47 +188,26 @@ def _mapped(path: Path, header: ArrayHeader, start: int) -> Rows:
     return MappedRows(path, header.dtype, (rows, dim), start, "F" if header.fortran else "C")
 
 
-def _read_parquet(path: Path) -> FeatureSet:
-    """A column of lists cannot be mapped, so it is copied, batch by batch, to an unnamed temporary file."""
+def _read_parquet(path: Path, columns: Columns) -> FeatureSet:
+    """A column of lists cannot be mapped, so it is copied, batch by batch."""
     with parquet_errors(path):
-        return _copied_parquet(path)
+        return _copied_parquet(path, columns)
 
 
-def _copied_parquet(path: Path) -> FeatureSet:
-    file, _ = open_parquet(path, {"features"})
-    kind = file.schema_arrow.field("features").type
-    if not _holds_lists(kind):
-        raise HoldfastError(f"{path}: 'features' must hold lists of numbers, not {kind}")
-    columns = {name: column(file, name) for name in ("labels", "ids") if name in file.schema_arrow.names}
-    count = file.metadata.num_rows
-    if count == 0:
-        raise HoldfastError(f"{path}: holds no rows")
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 (must stay open as long as the rows mapped from it)
-    dim, most = None, max(_MOST_COPIED, _MOST_RATIO * path.stat().st_size)
-    for batch in file.iter_batches(_BATCH, columns=["features"]):
-        lists = batch.column(0)
-        if lists.null_count:
-            raise HoldfastError(f"{path}: {lists.null_count} rows without features; leave them out of the file")
-        values = np.asarray(lists.flatten().to_numpy(zero_copy_only=False))
-        dim = len(values) // len(lists) if dim is None else dim
-        lengths = {len(values) // max(1, len(lists))} if _fixed(lists) else set(lists.value_lengths().to_pylist())
-        if lengths != {dim} or values.dtype.kind not in "fiu":
-            raise HoldfastError(f"{path}: 'features' must hold lists of numbers, all of one length, {dim} as the first")
-        copy.write(float32(np.array(values).reshape(len(lists), dim)).tobytes())
-        if copy.tell() > most:
-            raise HoldfastError(f"{path}: its features are more than {_MOST_RATIO} times its size; write them as npz")
-    copy.flush()
-    assert dim is not None
+def _copied_parquet(path: Path, columns: Columns) -> FeatureSet:
+    file, names = open_parquet(path, set())
+    possible = [field.name for field in file.schema_arrow if holds_lists(field.type)]
+    chosen = columns.choose(str(path), names, possible)
+    if chosen.vector is None or chosen.vector not in possible:
+        kind = file.schema_arrow.field(chosen.vector).type
+        raise HoldfastError(f"{path}: '{chosen.vector}' must hold lists of numbers, not {kind}")
+    ids, labels = (None if name is None else column(file, name) for name in (chosen.id, chosen.label))
+    # A small parquet file can describe any number of equal rows.
+    copied = CopiedRows(str(path), chosen.vector, max(_MOST_COPIED, _MOST_RATIO * path.stat().st_size))
+    for batch in file.iter_batches(_BATCH, columns=[chosen.vector]):
+        copied.add_lists(batch.column(0))
     model = (file.schema_arrow.metadata or {}).get(MODEL_NAME.encode())
-    if dim == 0:
-        return FeatureSet(str(path), ArrayRows(np.empty((count, 0))))
-    return FeatureSet(
-        str(path),
-        MappedRows(copy, np.dtype(np.float32), (count, dim), 0, "C"),
-        columns.get("labels"),
-        columns.get("ids"),
-        None if model is None else model.decode(errors="replace"),
-    )
+    return FeatureSet(str(path), copied.rows(), labels, ids, None if model is None else model.decode(errors="replace"))
 
 
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
@@ -235,18 +227,13 @@ def column(file: Any, name: str) -> np.ndarray:
     return np.asarray(file.read(columns=[name]).column(0).to_numpy())
 
 
-def _holds_lists(kind: Any) -> bool:
-    import pyarrow
-
-    return bool(
-        pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)
-    )
-
-
-def _fixed(lists: Any) -> bool:
-    return hasattr(lists.type, "list_size")
-
-
-_READERS: dict[str, Callable[[Path], FeatureSet]] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+_READERS: dict[str, Callable[[Path, Columns], FeatureSet]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".jsonl": read_json_lines,
+    ".csv": read_csv,
+}
 _WRITERS: dict[str, Callable[[Path, np.ndarray, FeatureSet], None]] = {".npz": _write_npz, ".parquet": _write_parquet}
-FEATURE_SUFFIXES = frozenset(_READERS)
+FEATURE_SUFFIXES = frozenset({".npy", ".npz", ".parquet"})
+"""Of files that ``embed`` and ``gallery`` take for vectors; a CSV file is a table of images there."""

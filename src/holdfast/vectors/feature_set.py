@@ -14,6 +14,7 @@ from holdfast.core.real_arrays import check_real, real_array
 MODEL_NAME = "model"
 """The array of an npz, or the metadata of a parquet file, that names the model."""
 WRITTEN_TYPES = ("float32", "float16")
+_MOST_TEXT = 2**33  # bytes of an array of ids: every one takes the room of the longest
 
 
 class Rows(Protocol):
@@ -199,7 +200,10 @@ def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
     if values.shape != (count,):
         raise HoldfastError(f"{what} have shape {values.shape}, but there are {count} rows of features")
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
-        return values.astype(str)
+        longest = max(len(value) for value in values)
+        if 4 * longest * count > _MOST_TEXT:
+            raise HoldfastError(f"{what}: one has {longest:,} characters, which is too long for {count:,} rows")
+        values = values.astype(str)
     if values.dtype.kind == "S":
         try:
             return np.char.decode(values, "utf-8")

@@ -44,6 +44,9 @@ VARIANTS = {
     "simplex_fd-all-squared": ("simplex_fd", {"on": "all", "distance": "squared"}),
     "simplex_hoc-paper-frobenius": ("simplex_hoc", {"negatives": "paper", "scale": "frobenius"}),
     "simplex_hoc-masked-length": ("simplex_hoc", {"negatives": "masked", "length": 4.0}),
+    "simplex_fd-turned": ("simplex_fd", {"placing": "means"}),
+    "simplex_hoc-turned": ("simplex_hoc", {"placing": "means", "length": 16.0, "first_length": 16.0}),
+    "simplex_hoc-turned-identity": ("simplex_hoc", {"placing": "means", "layer": "identity", "slots": 24}),
     "simplex_hoc_views-learned-nce": ("simplex_hoc_views", {"anchors": "learned", "anchor_form": "nce"}),
 }
 """Options that change the arithmetic: a name for each, the method and the options."""
@@ -94,8 +97,8 @@ def fill(module: nn.Module, seed: int) -> None:
 
 def make_encoder(method_name: str, options: dict, seed: int) -> Encoder:
     network = build_backbone("small", width=4)
-    dim = make_method(method_name, options).feature_dim(network.feature_dim)
-    encoder = Encoder(network, dim, preprocess=Preprocess(size=SIDE, mean=(0.4,), std=(0.25,), colour="grey"))
+    preprocess = Preprocess(size=SIDE, mean=(0.4,), std=(0.25,), colour="grey")
+    encoder = Encoder.for_method(make_method(method_name, options), backbone=network, preprocess=preprocess)
     fill(encoder, seed)
     return encoder
 
@@ -106,7 +109,7 @@ def make_method(name: str, options: dict, feature_losses: list | None = None):
     What its loss on features gives (``feature_phase``), if it has one, goes to ``feature_losses``.
     """
     slots = {"slots": SLOTS} if "slots" in inspect.signature(METHODS[name]).parameters else {}
-    method = METHODS[name](**slots, **options)
+    method = METHODS[name](**{**slots, **options})
     begin, feature_phase = method.begin, method.feature_phase
 
     def begin_filled(task, dim):

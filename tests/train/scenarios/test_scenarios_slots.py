@@ -1,9 +1,11 @@
 """Registries that meet, and registries that grow."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.scenarios import SlotRegistry
+from holdfast.train.scenarios import SimplexTurn, SlotRegistry
 
 
 def test_two_models_meet():
@@ -45,3 +47,29 @@ def test_growth_is_remembered_and_saved():
 def test_what_is_no_record(value):
     with pytest.raises(HoldfastError, match="not a slot record"):
         SlotRegistry.from_json(value)
+
+
+def turned(registry, *turns):
+    return replace(registry, turns=tuple(SimplexTurn(digest, kept) for digest, kept in turns))
+
+
+def test_models_of_one_history_meet_though_one_was_turned_more_often():
+    first = turned(SlotRegistry(9).take_left(["a", "b"]), ("t1", ()))
+    second = turned(first.take_left(["c"]), ("t1", ()), ("t2", (0, 1)))
+    assert first.merge(second) == second.merge(first) == second
+    assert SlotRegistry.from_json(second.to_json()) == second
+    assert second.grow(12).merge(first.grow(12)).turns == second.turns
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "reason"),
+    [
+        (turned(SlotRegistry(9).take_left(["a", "b"]), ("other", ())), "turned in different ways"),
+        (SlotRegistry(9).take_left(["a"]), "class 'a' lies elsewhere in the other model"),
+        (turned(SlotRegistry(9).take_left(["a", "b"]).take_right(["z"]), ("t1", ())), "class 'z' lies elsewhere"),
+    ],
+)
+def test_models_with_classes_at_other_places_do_not_meet(newcomer, reason):
+    model = turned(SlotRegistry(9).take_left(["a", "b", "c"]), ("t1", ()), ("t2", (0, 1)))
+    with pytest.raises(HoldfastError, match=reason):
+        model.merge(newcomer)

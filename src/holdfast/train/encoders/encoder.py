@@ -1,6 +1,6 @@
 """``Encoder``: a network, its projection and its preprocess, trained, saved and loaded together.
 
-A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a model card.
+A saved encoder is a folder with ``config.json`` and ``model.safetensors``.
 """
 
 import json
@@ -29,19 +29,23 @@ from holdfast.embedders.model_folder import (
 )
 from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
+from holdfast.train.encoders.identity_layer import known_layer, make_layer
 from holdfast.train.encoders.initialise import at_most_parameters, without_memory
-from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
+from holdfast.train.geometry.simplex import Layer
 from holdfast.train.randomness import GENERATOR_LOCK
 from holdfast.train.tensor_files import read_torch, write_torch
 
-MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD)
+MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 ALL_PARTS = "*"
 
 
 class HasFeatureDim(Protocol):
-    """The part of ``Method`` that an encoder needs: the feature size that the method trains."""
+    """The part of ``Method`` that an encoder needs: the feature size that the method trains, and the layer to it."""
+
+    @property
+    def layer(self) -> Layer: ...
 
     def feature_dim(self, backbone_dim: int) -> int: ...
 
@@ -57,6 +61,8 @@ class Encoder(nn.Module):
     readout: the feature that ``encode`` returns, which is stored and compared: "simplex" (default) is the projected
         feature that the method trains, "backbone" the one before the projection. Without a projection both are the
         same. It is saved with the model and does not change training.
+    layer: "projection" (default), which is left out if ``dim`` is F. "identity": a linear layer from F to at least F
+        numbers that begins as the identity; ``fit`` centres its input before the first training.
 
     >>> import torch
     >>> from holdfast import Encoder
@@ -76,6 +82,7 @@ class Encoder(nn.Module):
         feature_dim: int | None = None,
         info: dict[str, Any] | None = None,
         readout: Readout = "simplex",
+        layer: Layer = "projection",
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -86,7 +93,8 @@ class Encoder(nn.Module):
             raise HoldfastError(f"encoder: dim must be at least 1, got {dim}")
         if self.dim > MOST_DIM:
             raise HoldfastError(f"encoder: dim must be at most {MOST_DIM}, got {dim}")
-        self.projection = None if self.dim == self.feature_dim else nn.Linear(self.feature_dim, self.dim, bias=False)
+        self.layer = known_layer(layer)
+        self.projection = make_layer(layer, self.feature_dim, self.dim)
         self.preprocess = preprocess
         self.frozen: tuple[str, ...] = ()
         try:
@@ -103,13 +111,14 @@ class Encoder(nn.Module):
         preprocess: Input | None = None,
         feature_dim: int | None = None,
     ) -> "Encoder":
-        """An encoder with the feature size that ``method`` needs.
+        """An encoder with the feature size and the layer that ``method`` needs.
 
         method: any ``Method``, for example ``SimplexHOC(slots=100)``, which needs 99 dimensions.
         backbone, preprocess, feature_dim: as for ``Encoder``.
         """
         size = _feature_dim(backbone, feature_dim)
-        return cls(backbone, method.feature_dim(size), preprocess=preprocess, feature_dim=size)
+        dim = method.feature_dim(size)
+        return cls(backbone, dim, preprocess=preprocess, feature_dim=size, layer=method.layer)
 
     @property
     def embedding_network(self) -> nn.Module:
@@ -199,7 +208,7 @@ class Encoder(nn.Module):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``model.safetensors`` and a model card; an older model is replaced in one step.
+        """Write ``config.json`` and ``model.safetensors``; an older model is replaced in one step.
 
         Refused: a folder with other files in it, such as one that ``start`` or ``update`` wrote.
         """
@@ -217,6 +226,7 @@ class Encoder(nn.Module):
             "preprocess": None if self.preprocess is None else self.preprocess.to_json(),
             "frozen": list(self.frozen),
             "readout": self.readout,
+            **({} if self.layer == "projection" else {"layer": self.layer}),
             "info": self.info,
         }
         _write_model_files(Path(folder), description, self.state_dict())
@@ -247,6 +257,7 @@ class Encoder(nn.Module):
                 feature_dim=description["feature_dim"],
                 info=description["info"],
                 readout=description.get("readout", "simplex"),
+                layer=description.get("layer", "projection"),
             )
 
         with GENERATOR_LOCK, torch.random.fork_rng(devices=[]), at_most_parameters(1000 + 10 * len(tensors)):
@@ -281,14 +292,16 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
     write_torch(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
-    weights = sha256_of(folder / WEIGHTS_FILE)
-    write_card(folder, description, weights)
-    write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": weights})
+    write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": sha256_of(folder / WEIGHTS_FILE)})
 
 
 def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
     description = read_model_config(folder)
+    try:
+        known_layer(description.get("layer", "projection"))
+    except HoldfastError as error:
+        raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
     tensors, _ = read_torch(folder / WEIGHTS_FILE)
     return description, tensors
 

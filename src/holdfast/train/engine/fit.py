@@ -21,6 +21,7 @@ from holdfast.train.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.train.engine.control import Cancellation, Cancelled
 from holdfast.train.engine.executors import chosen_executor, make_executor
 from holdfast.train.engine.feature_phase import train_on_features
+from holdfast.train.engine.first_layer import begin_layer
 from holdfast.train.engine.kept_features import KeptFeatures
 from holdfast.train.engine.options import FitOptions, refuse_augmentation
 from holdfast.train.engine.ranks import ALONE, BatchShard, Ranks, batch_shard, synchronise_batch_norm
@@ -32,9 +33,9 @@ from holdfast.train.engine.schedule import (
     own_optimizer,
     parameter_groups,
 )
-from holdfast.train.engine.slots import record_slots
+from holdfast.train.engine.slots import record_slots, refuse_other_turns
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
-from holdfast.train.engine.survey import StoredReference, TaskFeatures
+from holdfast.train.engine.survey import TaskFeatures
 from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
@@ -73,7 +74,8 @@ def fit(
         worker processes. ``fit`` draws the batches itself, because half of them are replayed images, so the loader's
         sampler and collate function are not used; its batch size is used if ``options`` is not given.
     old: the model that the task must stay compatible with, for methods that read it. It is frozen and put in eval mode.
-        May be a ``StoredReference`` if only the old model's vectors are left. Default: none.
+        One with an attribute ``reads_rows`` that is true gets row numbers of the training set instead of images.
+        Default: none.
     kept: features that past models gave the buffered images, for methods that read them. Default: none.
     options: epochs, optimiser, augmentation and so on. Default: ``FitOptions()``.
     optimizer: a function that makes your own optimiser: parameter groups -> ``torch.optim.Optimizer``, such as
@@ -176,7 +178,7 @@ def fit(
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
     ranks.align(method)
-    record_slots(encoder, task.registry, method.num_slots)
+    record_slots(encoder, task.registry, method)
 
 
 SMALL_STEP = 2**28
@@ -246,13 +248,11 @@ def prepare_step(
             f"images must be an ImageSet, a torch Dataset or a DataLoader, got {type(images).__name__}; "
             "holdfast.read_dataset reads pairs of (image, label)"
         )
-    if isinstance(old, StoredReference) and len(old.table) != len(images):
+    if isinstance(old, Encoder) and old.dim != encoder.dim and method.old_features != "none":
         raise HoldfastError(
-            f"{len(old.table)} stored vectors for {len(images)} training images; one for each is needed"
+            f"an old model with features of {old.dim} numbers, but the model in training gives {encoder.dim}"
         )
-    if isinstance(old, StoredReference | Encoder) and old.dim != encoder.dim and method.old_features != "none":
-        given = "stored vectors" if isinstance(old, StoredReference) else "an old model with features"
-        raise HoldfastError(f"{given} of {old.dim} numbers, but the model in training gives {encoder.dim}")
+    refuse_other_turns(task, method, {"the network to train": encoder, "the old model": old})
     device = images.device
     with GENERATOR_LOCK:
         torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
@@ -290,7 +290,9 @@ def prepare_step(
         kept=kept if method.reads_kept else None,
     )
     _refuse_single_images(step)
-    method.prepare(task, task_survey(step, task))
+    survey = task_survey(step, task)
+    begin_layer(encoder, survey)
+    method.prepare(task, survey)
     ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.loss_sums)
 

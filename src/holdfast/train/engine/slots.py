@@ -1,33 +1,60 @@
 """The slots saved with a model: written after training, read, and grown to a larger simplex."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.core.checksums import CHECKSUM_FILE, verify_checksums, write_checksums
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import replacing_folder
 from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.identity_layer import IdentityLayer
 from holdfast.train.geometry import cosine_matrix, embed_in_larger_simplex
-from holdfast.train.scenarios import SlotRegistry
+from holdfast.train.geometry.sphere import unit
+from holdfast.train.methods import Method
+from holdfast.train.scenarios import SimplexTurn, SlotRegistry, Task
 from holdfast.train.scenarios.slots import registry_from_info
+from holdfast.train.tensor_files import read_torch, write_torch
 
 
-def record_slots(encoder: Encoder, registry: SlotRegistry, num_slots: int | None) -> None:
-    """Write the slot of each class into ``encoder.info``, which is saved with the model.
+def record_slots(encoder: Encoder, registry: SlotRegistry, method: Method) -> None:
+    """Write the slot of each class and the turns of the simplex into ``encoder.info``, which is saved with the model.
 
     registry: the slots of the task.
-    num_slots: of the method's simplex, which may be larger than the registry. None for a method without a simplex: the
-        record of an earlier training is removed.
+    method: its simplex may be larger than the registry. If it has none, the record of an earlier training is removed.
     """
     info = {key: value for key, value in encoder.info.items() if key != "slots"}
-    if num_slots is not None:
-        info["slots"] = replace(registry, num_slots=num_slots).to_json()
+    if method.num_slots is not None:
+        info["slots"] = _registry_of(method, registry, method.num_slots).to_json()
     encoder.info = info
+
+
+def _registry_of(method: Method, registry: SlotRegistry, num_slots: int) -> SlotRegistry:
+    return replace(registry, num_slots=num_slots, turns=tuple(SimplexTurn(*turn) for turn in method.turns))
+
+
+def refuse_other_turns(task: Task, method: Method, models: Mapping[str, nn.Module | None]) -> None:
+    """Refuse a model with classes at other places than the method's simplex has them.
+
+    task: the task to train; the method has not turned its simplex for it yet.
+    models: the network to train and the old model, by what they are called in the message.
+    """
+    if method.num_slots is None:
+        return
+    own = _registry_of(method, task.registry, method.num_slots)
+    for what, model in models.items():
+        record = model.info.get("slots") if isinstance(model, Encoder) else None
+        if not isinstance(record, Mapping) or record.get("num_slots") != method.num_slots:
+            continue  # sizes are compared elsewhere
+        registry = SlotRegistry.from_json(record)
+        try:
+            own.shared_turns(registry)
+        except HoldfastError as error:
+            raise HoldfastError(f"task {task.number}, {what}: {error}") from error
 
 
 def read_slots(encoder: Encoder, folder: Path) -> SlotRegistry:
@@ -81,10 +108,6 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
         verify_checksums(folder)  # a new seal must not cover files changed under the old one
         encoder = Encoder.from_pretrained(folder)
-        if "adopted" in encoder.info:
-            raise HoldfastError(
-                f"{folder}: adopted, with prototypes of its own; adopt it again with --slots {num_slots}"
-            )
         before = read_slots(encoder, folder).num_slots
         if before != num_slots or out is not None:
             planned.append((Grown(folder, target, before, num_slots), grown_encoder(encoder, folder, num_slots)))
@@ -92,6 +115,8 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
         with replacing_folder(change.written) as temporary:
             shutil.copytree(change.model, temporary, dirs_exist_ok=True)
             encoder.write_into(temporary)
+            if encoder.info["slots"].get("turns"):
+                _grow_turn(temporary / METHOD_FILE, change.before, change.after)
             if (temporary / CHECKSUM_FILE).exists():
                 write_checksums(temporary)
     return [change for change, _ in planned]
@@ -116,13 +141,30 @@ def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
     _check_cosines(before, after, folder)
     info = {**encoder.info, "slots": larger.to_json()}
     new = Encoder(encoder.backbone, num_slots - 1, preprocess=encoder.preprocess, feature_dim=encoder.feature_dim,
-                  info=info, readout=encoder.readout)  # fmt: skip
+                  info=info, readout=encoder.readout, layer=encoder.layer)  # fmt: skip
     assert new.projection is not None
+    if isinstance(encoder.projection, IdentityLayer) and isinstance(new.projection, IdentityLayer):
+        new.projection.begin(encoder.projection.centre)
     with torch.no_grad():
         new.projection.weight = torch.nn.Parameter(after)
     if encoder.frozen:
         new.freeze(encoder.frozen)
     return new.eval()
+
+
+METHOD_FILE, BASIS = "method.safetensors", "turned.basis"
+
+
+def _grow_turn(file: Path, before: int, after: int) -> None:
+    """Take the turn of a simplex, which is saved with a method's state, to the larger simplex.
+
+    Growing is an isometry of the space into a larger one, so the same map acts inside the image of its basis.
+    """
+    if before == after or not file.exists():
+        return
+    state, metadata = read_torch(file)
+    state[BASIS] = unit(embed_in_larger_simplex(state[BASIS], before, after))
+    write_torch(file, state, metadata)
 
 
 def _check_cosines(before: Tensor, after: Tensor, folder: Path) -> None:

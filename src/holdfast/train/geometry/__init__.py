@@ -9,14 +9,20 @@ from holdfast.train.geometry.sphere import (
     unit,
     unit_of_any_length,
 )
+from holdfast.train.geometry.turning import Turn, TurnedSimplex, nearest_map, orthonormal, turn_towards
 
 __all__ = [
     "DSimplex",
+    "Turn",
+    "TurnedSimplex",
     "angle",
     "at_least_float32",
     "cosine_matrix",
     "embed_in_larger_simplex",
+    "nearest_map",
+    "orthonormal",
     "paired_cosine",
+    "turn_towards",
     "unit",
     "unit_of_any_length",
 ]

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from holdfast.core.errors import HoldfastError
 
 Scale = Literal["unit", "frobenius"]
+Layer = Literal["projection", "identity"]
+"""What makes features of the simplex from those of a network: random at first, or the identity at first."""
 MOST_CLASSES = 2**22
 """The largest K: a feature of K - 1 numbers then has 16 MiB."""
 

@@ -16,9 +16,9 @@ from holdfast.train.losses import (
     reversal_coefficient,
     reversed_gradient,
 )
-from holdfast.train.methods.classifiers import GrowingClassifier, emptied, old_class_features
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means, emptied, old_class_features
 from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.train.methods.option_checks import check_not_negative, check_positive
+from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 
 
 @final
@@ -34,6 +34,8 @@ class AdvBCT(Method):
     limit: weight of the elastic limit.
     adversary: weight of the adversary, multiplied by a(e).
     hidden: width of the adversary's hidden layer.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
 
     Differs from the original: no projection head with batch norm, because the paper compares penultimate features.
     Centres and radii are computed from the task's images and the buffer.
@@ -47,10 +49,20 @@ class AdvBCT(Method):
     centres: Tensor
     radii: Tensor
 
-    def __init__(self, *, tau: float = 1.0, limit: float = 1.0, adversary: float = 1.0, hidden: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        tau: float = 1.0,
+        limit: float = 1.0,
+        adversary: float = 1.0,
+        hidden: int = 100,
+        first_rows: FirstRows = "random",
+    ) -> None:
         super().__init__()
         check_positive(hidden=hidden)
         check_not_negative(tau=tau, limit=limit, adversary=adversary)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.tau = tau
         self.limit = limit
         self.adversary = adversary
@@ -71,6 +83,8 @@ class AdvBCT(Method):
         self.elasticity = nn.Parameter(torch.empty(task.num_seen - task.num_new).uniform_(-1, 1))
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=True)
         known = old_class_features(task, survey)
         if known is not None:
             self._keep(*known, task.num_seen - task.num_new)

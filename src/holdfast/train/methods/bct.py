@@ -7,9 +7,15 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.losses import cross_entropy, linear_logits, old_class_cross_entropy
-from holdfast.train.methods.classifiers import GrowingClassifier, class_mean_rows, old_class_features
+from holdfast.train.methods.classifiers import (
+    FirstRows,
+    GrowingClassifier,
+    begin_at_means,
+    class_mean_rows,
+    old_class_features,
+)
 from holdfast.train.methods.interface import Batch, Method, Progress, Survey, TaskView
-from holdfast.train.methods.option_checks import check_not_negative
+from holdfast.train.methods.option_checks import check_choice, check_not_negative
 
 
 @final
@@ -21,6 +27,8 @@ class BCT(Method):
 
     weight: weight of the second term.
     synthesise: add rows for the new classes to the frozen classifier, the previous model's mean feature of each class.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
 
     Differs from the original, which trains a new network from scratch on all data. Here the network is fine-tuned and
     the buffer replaces the old data.
@@ -30,9 +38,11 @@ class BCT(Method):
 
     old_rows: Tensor
 
-    def __init__(self, *, weight: float = 1.0, synthesise: bool = False) -> None:
+    def __init__(self, *, weight: float = 1.0, synthesise: bool = False, first_rows: FirstRows = "random") -> None:
         super().__init__()
         check_not_negative(weight=weight)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.weight = weight
         self.synthesise = synthesise
         self.classifier = GrowingClassifier()
@@ -43,6 +53,8 @@ class BCT(Method):
         self.classifier.begin(task, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=True)
         known = old_class_features(task, survey)
         if known is not None:
             self.old_rows = self.classifier.rows_at_means(*known, task.num_seen - task.num_new)

@@ -12,6 +12,8 @@ from holdfast.train.methods.interface import Survey, TaskView
 
 Softmax = Literal["cosine", "linear"]
 """What a classifier's logits are: cosines with its rows, times a scale, or inner products."""
+FirstRows = Literal["random", "means"]
+"""How the rows of new classes begin: drawn at random, or in the directions of the classes' means."""
 
 
 class GrowingClassifier(nn.Module):
@@ -64,14 +66,18 @@ class GrowingClassifier(nn.Module):
         return linear_logits(z, self.weight)
 
 
-def begin_at_means(classifier: GrowingClassifier, task: TaskView, survey: Survey) -> None:
+def begin_at_means(classifier: GrowingClassifier, task: TaskView, survey: Survey, *, keep_length: bool = False) -> None:
     """Set the rows of new classes to the directions of their class means; of all classes after a replacement.
+
+    keep_length: let rows be as long as those that were drawn are on average, for logits that depend on it. Default: 1.
 
     The first steps then do not pull features to random directions. A class without samples keeps its row.
     """
     first = 0 if task.start == "loaded" else task.num_seen - task.num_new
-    means = unit(class_means(*survey.new(), task.num_seen))[first:]
     drawn = classifier.weight.detach()[first:]  # shares its memory with the parameter
+    means = unit(class_means(*survey.new(), task.num_seen))[first:]
+    if keep_length and len(drawn):
+        means = means * drawn.norm(dim=1).mean()
     drawn.copy_(torch.where(means.any(1, keepdim=True), means, drawn))
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from holdfast.train.losses import Negatives, cosine_logits, cross_entropy, info_nce
-from holdfast.train.methods.classifiers import GrowingClassifier, begin_at_means
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means
 from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 
@@ -15,25 +15,34 @@ class CosineHOC(Method):
     """Ours: CE over scale x cosine + contrast x NCE to the previous model (Eq. 4); CE alone without such a model.
 
     Without a simplex the features keep the backbone's size and directions. On vectors of a pre-trained network, with
-    the backbone ``residual``, training therefore begins with what the vectors already tell apart. The row of a new
-    class begins at the mean of its features, so that the first steps do not pull features to random directions.
+    the backbone ``residual``, training therefore begins with what the vectors already tell apart.
 
     scale: factor of the cosines in CE.
     contrast: weight of NCE.
     rho: factor of the cosines in NCE.
     negatives: the denominator of NCE, see ``info_nce``.
+    first_rows: how the classifier's rows of new classes begin: at the "means" of their features (default), so that the
+        first steps do not pull features to random directions, or "random".
     """
 
     ours: ClassVar[bool] = True
     old_features: OldFeatures = "all"
 
     def __init__(
-        self, *, scale: float = 16.0, contrast: float = 1.0, rho: float = 5.0, negatives: Negatives = "authors"
+        self,
+        *,
+        scale: float = 16.0,
+        contrast: float = 1.0,
+        rho: float = 5.0,
+        negatives: Negatives = "authors",
+        first_rows: FirstRows = "means",
     ) -> None:
         super().__init__()
         check_positive(scale=scale, rho=rho)
         check_not_negative(contrast=contrast)
         check_choice(Negatives, negatives=negatives)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.scale = scale
         self.contrast = contrast
         self.rho = rho
@@ -44,7 +53,8 @@ class CosineHOC(Method):
         self.classifier.begin(task, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        begin_at_means(self.classifier, task, survey)
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey)
 
     def loss(
         self,

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from holdfast.train.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
-from holdfast.train.methods.classifiers import GrowingClassifier, emptied, old_class_features
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means, emptied, old_class_features
 from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.train.methods.option_checks import check_not_negative, check_positive
+from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 
 
 @final
@@ -25,6 +25,8 @@ class CVS(Method):
     margin: margin of the triplet loss.
     view_weight: weight of InfoNCE between two views of each image, for an ablation; 0 (default) leaves it out.
     rho: factor of the cosines in that term.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
 
     Differs from the original: no embedding layer, AutoAugment, herding or choice of the best checkpoint. The buffer
     and the schedule are those of all methods here.
@@ -44,10 +46,13 @@ class CVS(Method):
         margin: float = 0.1,
         view_weight: float = 0.0,
         rho: float = 5.0,
+        first_rows: FirstRows = "random",
     ) -> None:
         super().__init__()
         check_positive(scale=scale, rho=rho)
         check_not_negative(coherence=coherence, centre=centre, margin=margin, view_weight=view_weight)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.scale = scale
         self.coherence = coherence
         self.centre = centre
@@ -64,6 +69,8 @@ class CVS(Method):
             self.centres = emptied(self.centres)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey)
         known = old_class_features(task, survey)
         if known is not None:
             self.centres = class_means(*known, task.num_seen - task.num_new)

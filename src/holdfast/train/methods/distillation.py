@@ -12,7 +12,7 @@ from holdfast.train.losses import (
     linear_logits,
     softened_distillation,
 )
-from holdfast.train.methods.classifiers import GrowingClassifier, Softmax, begin_at_means, old_class_features
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, Softmax, begin_at_means, old_class_features
 from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 
@@ -26,9 +26,10 @@ class Distillation(Method):
 
     temperature: of the logit distillation.
     logits_weight, features_weight: weights of the two distillation terms.
-    softmax: "linear" (default), as in FAN. "cosine": scale x cosine, and the row of a new class begins at the mean of
-        its features. It suits networks with trained weights, whose features random rows would pull elsewhere.
+    softmax: "linear" (default), as in FAN. "cosine": scale x cosine.
     scale: factor of the cosines.
+    first_rows: how the classifier's rows of new classes begin: "random", or at the "means" of their features, which
+        suits networks with trained weights. None (default) is "means" with "cosine" and "random" with "linear".
     """
 
     old_features: OldFeatures = "all"
@@ -43,9 +44,13 @@ class Distillation(Method):
         features_weight: float = 1.0,
         softmax: Softmax = "linear",
         scale: float = 16.0,
+        first_rows: FirstRows | None = None,
     ) -> None:
         super().__init__()
         check_choice(Softmax, softmax=softmax)
+        first_rows = first_rows or ("means" if softmax == "cosine" else "random")
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         check_positive(scale=scale, temperature=temperature)
         check_not_negative(logits_weight=logits_weight, features_weight=features_weight)
         self.temperature = temperature
@@ -61,8 +66,8 @@ class Distillation(Method):
         self.classifier.begin(task, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        if self.softmax == "cosine":
-            begin_at_means(self.classifier, task, survey)
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=self.softmax == "linear")
         known = old_class_features(task, survey)
         if known is not None:
             self.old_rows = self.classifier.rows_at_means(*known, task.num_seen - task.num_new)

@@ -5,9 +5,9 @@ from typing import final
 from torch import Tensor
 
 from holdfast.train.losses import cross_entropy, info_nce
-from holdfast.train.methods.classifiers import GrowingClassifier
-from holdfast.train.methods.interface import Batch, Method, Progress, TaskView
-from holdfast.train.methods.option_checks import check_not_negative, check_positive
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means
+from holdfast.train.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 
 
 @final
@@ -18,12 +18,16 @@ class ER(Method):
 
     view_weight: weight of InfoNCE between two views of each image, for an ablation; 0 (default) leaves it out.
     rho: factor of the cosines in that term.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
     """
 
-    def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0) -> None:
+    def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0, first_rows: FirstRows = "random") -> None:
         super().__init__()
         check_positive(rho=rho)
         check_not_negative(view_weight=view_weight)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.view_weight = view_weight
         self.rho = rho
         self.reads_view = view_weight > 0
@@ -31,6 +35,10 @@ class ER(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.classifier.begin(task, dim)
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=True)
 
     def loss(
         self,

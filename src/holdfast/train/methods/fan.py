@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from holdfast.train.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
-from holdfast.train.methods.classifiers import GrowingClassifier, old_class_features
+from holdfast.train.methods.classifiers import FirstRows, GrowingClassifier, begin_at_means, old_class_features
 from holdfast.train.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.train.methods.option_checks import check_not_negative, check_positive
+from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 from holdfast.train.space_map import SpaceMap
 
 
@@ -26,6 +26,8 @@ class FAN(Method):
     alpha: weight of the cosine term in the map's loss.
     widening: hidden width of the map, as a multiple of the feature size.
     map_epochs, map_batch_size, map_lr: training of the map.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
 
     Differs from the original: its code is not public. Weights, width and depth are inferred. The buffer holds images
     instead of features. The map reads unit features, because galleries store unit vectors.
@@ -47,11 +49,14 @@ class FAN(Method):
         map_epochs: int = 40,
         map_batch_size: int = 128,
         map_lr: float = 1e-3,
+        first_rows: FirstRows = "random",
     ) -> None:
         super().__init__()
         check_positive(temperature=temperature, widening=widening, map_batch_size=map_batch_size, map_lr=map_lr)
         check_positive(map_epochs=map_epochs)
         check_not_negative(logits_weight=logits_weight, features_weight=features_weight, alpha=alpha)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.features_weight = features_weight
@@ -70,6 +75,8 @@ class FAN(Method):
         self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.reference == "previous" else None
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=True)
         known = old_class_features(task, survey)
         if known is not None:
             self.old_rows = self.classifier.rows_at_means(*known, task.num_seen - task.num_new)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from holdfast.train.geometry.simplex import Layer
 from holdfast.train.space_map import SpaceMap
 
 OldFeatures = Literal["none", "replayed", "all"]
@@ -45,6 +46,10 @@ class TaskView(Protocol):
     @property
     def slots(self) -> Sequence[int]:
         """The simplex vertex of each seen class, in order of arrival."""
+
+    @property
+    def owned_slots(self) -> Sequence[int]:
+        """Every vertex with an owner: those of the seen classes, and those of other models that share the space."""
 
 
 class Batch(NamedTuple):
@@ -153,6 +158,14 @@ class Method(nn.Module, ABC):
 
     num_slots: int | None = None
     """Number of prototypes that are fixed in advance; None if the classifier grows."""
+
+    layer: Layer = "projection"
+    """The layer between backbone and features, see ``Encoder``."""
+
+    @property
+    def turns(self) -> Sequence[tuple[str, tuple[int, ...]]]:
+        """Digest and kept slots of each turn of the simplex, oldest first, as the slot registry records them."""
+        return ()
 
     def feature_dim(self, backbone_dim: int) -> int:
         """The feature size that this method trains, for a backbone with features of size ``backbone_dim``."""

@@ -17,7 +17,14 @@ from holdfast.train.losses import (
     linear_logits,
     margin_cosine_logits,
 )
-from holdfast.train.methods.classifiers import GrowingClassifier, Softmax, emptied, old_class_features
+from holdfast.train.methods.classifiers import (
+    FirstRows,
+    GrowingClassifier,
+    Softmax,
+    begin_at_means,
+    emptied,
+    old_class_features,
+)
 from holdfast.train.methods.interface import Batch, Method, Progress, Survey, TaskView
 from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
 from holdfast.train.space_map import SpaceMap
@@ -45,6 +52,8 @@ class LCE(Method):
         feature has passed the forward maps of all later models. Needs at least two old classes. If the reference is a
         loaded model, there are no maps, because they would start from that model and not from the one that embedded the
         galleries.
+    first_rows: how the classifier's rows of new classes begin: "random" (default), or at the "means" of their features.
+        "means" suits networks with trained weights, whose features random rows would pull elsewhere.
 
     Differs from the original: by default the identity replaces its learned transformations. The released code never
     trains them; here they are new in each task, begin as the identity and are trained by the optimiser of the network.
@@ -66,11 +75,14 @@ class LCE(Method):
         align: float = 100.0,
         bound: float = 1.0,
         transformations: bool = False,
+        first_rows: FirstRows = "random",
     ) -> None:
         super().__init__()
         check_choice(Softmax, softmax=softmax)
         check_positive(scale=scale)
         check_not_negative(margin=margin, align=align, bound=bound)
+        check_choice(FirstRows, first_rows=first_rows)
+        self.first_rows = first_rows
         self.softmax = softmax
         self.scale = scale
         self.margin = margin
@@ -93,6 +105,8 @@ class LCE(Method):
             self.backward_map = SpaceMap(dim, dim, HIDDEN, blocks=BLOCKS)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.first_rows == "means":
+            begin_at_means(self.classifier, task, survey, keep_length=True)
         if self.forward_map is not None and task.num_seen - task.num_new < 2:
             raise HoldfastError(
                 "transformations need at least two old classes, because their batch norm is over class centres; "

@@ -6,11 +6,12 @@ from typing import Literal, final
 from torch import Tensor
 
 from holdfast.train.geometry import DSimplex
-from holdfast.train.geometry.simplex import Scale
+from holdfast.train.geometry.simplex import Layer, Scale
 from holdfast.train.losses import feature_distillation, simplex_cross_entropy, squared_distillation
 from holdfast.train.methods.classifiers import SlotLabels
-from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
+from holdfast.train.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 from holdfast.train.methods.option_checks import check_choice, check_not_negative, check_positive
+from holdfast.train.methods.turned_slots import Placing, TurnedSlots
 
 On = Literal["replayed", "all"]
 Distance = Literal["cosine", "squared"]
@@ -29,6 +30,7 @@ class SimplexFD(Method):
     distance: "cosine", or "squared" for the mean squared difference of raw features over images and entries.
     scale: scale of the simplex, see ``DSimplex``.
     length: length to which features are scaled for CE, from the first model on; None (default) leaves them unscaled.
+    placing, layer: as for ``SimplexHOC``.
 
     Differs from the paper: its text calls FD a mean square error. The authors' code uses the cosine form used here,
     which for unit vectors is half the squared distance. CE is a mean and rows have unit length, as in ``SimplexHOC``.
@@ -45,13 +47,19 @@ class SimplexFD(Method):
         distance: Distance = "cosine",
         scale: Scale = "unit",
         length: float | None = None,
+        placing: Placing = "sequence",
+        layer: Layer = "projection",
     ) -> None:
         super().__init__()
         check_choice(On, on=on)
         check_choice(Distance, distance=distance)
         check_not_negative(base=base)
         check_positive(length=length)
-        self.simplex = DSimplex(slots, scale=scale)
+        check_choice(Placing, placing=placing)
+        check_choice(Layer, layer=layer)
+        self.built_simplex = DSimplex(slots, scale=scale)
+        self.turned = TurnedSlots(slots, scale) if placing == "means" else None
+        self.layer = layer
         self.length = length
         self.num_slots = slots
         self.base = base
@@ -60,15 +68,29 @@ class SimplexFD(Method):
         self.vertex = SlotLabels()
         self.weight = 0.0
 
+    @property
+    def simplex(self) -> DSimplex:
+        return self.built_simplex if self.turned is None else self.turned.simplex
+
+    @property
+    def turns(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return () if self.turned is None else self.turned.turns
+
     def feature_dim(self, backbone_dim: int) -> int:
-        return self.simplex.dim
+        return self.built_simplex.dim
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.turned is not None:
+            self.turned.place_at_means(task, survey)
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.vertex.assign(list(task.slots))
+        if self.turned is not None:
+            self.turned.begin()
         if task.reference == "none":
             self.weight = 0.0
             return
-        # An update with images of known classes only counts as one new class, an adopted model as one old class.
+        # An update with images of known classes only counts as one new class, a model without classes as one old class.
         num_new, num_old = max(1, task.num_new), max(1, task.num_seen - task.num_new)
         self.weight = self.base * math.sqrt(num_new / num_old)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.core.storage import read_json
-from holdfast.embedders.slot_registry import MOST_SLOTS, SlotRegistry
+from holdfast.embedders.slot_registry import MOST_SLOTS, SimplexTurn, SlotRegistry
 
-__all__ = ["MOST_SLOTS", "SlotRegistry", "refuse_incompatible_slots_in_run", "registry_from_info"]
+__all__ = ["MOST_SLOTS", "SimplexTurn", "SlotRegistry", "refuse_incompatible_slots_in_run", "registry_from_info"]
 
 
 def registry_from_info(value: object, folder: Path) -> SlotRegistry:
@@ -21,8 +21,8 @@ def registry_from_info(value: object, folder: Path) -> SlotRegistry:
 def refuse_incompatible_slots_in_run(run: RunFolder, count: int) -> None:
     """Refuse the first ``count`` models of a run if they cannot share a space; deleted models are left out.
 
-    That is: different numbers of slots, a class with two slots, a slot with two classes, or a slot record in some
-    models only. Only the models' descriptions are read, not their weights.
+    That is: different numbers of slots, a class with two slots, a slot with two classes, a simplex that was turned in
+    different ways, or a slot record in some models only. Only the models' descriptions are read, not their weights.
     """
     together: SlotRegistry | None = None
     without: list[Path] = []

@@ -44,6 +44,10 @@ class Task:
     def num_seen(self) -> int:
         return len(self.seen_classes)
 
+    @property
+    def owned_slots(self) -> tuple[int, ...]:
+        return tuple(self.registry.owners.values())
+
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
