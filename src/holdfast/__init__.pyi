@@ -43,8 +43,6 @@ from .train.scenarios import SlotRegistry as SlotRegistry
 from .train.scenarios import cl2r as cl2r
 from .train.scenarios import iam_cl2r as iam_cl2r
 from .train.versions import VersionSettings as VersionSettings
-from .train.versions import adopt as adopt
-from .train.versions import read_adopted as read_adopted
 from .train.versions import start as start
 from .train.versions import update as update
 from .upgrade import NewVectors as NewVectors

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from holdfast.train.versions.stored_vectors import read_stored
 from safetensors.torch import save_file
 
 from holdfast import Bridge, Preprocess, VectorInput, compatibility_summary, nearest
@@ -18,7 +19,6 @@ from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far
 from holdfast.train.data.images import canonical
 from holdfast.train.data.readers.torch_dataset import read_dataset
 from holdfast.train.evaluation import compatibility_matrix
-from holdfast.train.versions.stored_vectors import read_stored
 from holdfast.vectors import feature_set
 
 ROWS, ROW, LABELS = np.eye(4, dtype=np.float32), np.ones(4, np.float32), np.arange(4)

@@ -64,9 +64,9 @@ def embed(
     progress: called with the number of items done and the number of all.
 
     >>> import numpy as np
-    >>> from holdfast import adopt, embed
+    >>> from holdfast import Encoder, VectorInput, build_backbone, embed
     >>> np.savez("vectors.npz", features=np.eye(4), ids=["a", "b", "c", "d"])
-    >>> _ = adopt("vectors.npz", out="model", way="unchanged")
+    >>> Encoder(build_backbone("identity", in_channels=4), preprocess=VectorInput(4)).save_pretrained("model")
     >>> found = embed("model", "vectors.npz")
     >>> found.features.ids.tolist(), found.features.dim, len(found.skipped)
     (['a', 'b', 'c', 'd'], 4, 0)

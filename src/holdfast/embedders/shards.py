@@ -97,9 +97,9 @@ def embed_shards(
     progress: called with the number of items done, those of earlier calls included, and the number of all.
 
     >>> import numpy as np
-    >>> from holdfast import adopt, embed_shards
+    >>> from holdfast import Encoder, VectorInput, build_backbone, embed_shards
     >>> np.savez("vectors.npz", features=np.eye(4), ids=["a", "b", "c", "d"])
-    >>> _ = adopt("vectors.npz", out="model", way="unchanged")
+    >>> Encoder(build_backbone("identity", in_channels=4), preprocess=VectorInput(4)).save_pretrained("model")
     >>> found = embed_shards("model", "vectors.npz", "shards", shard_size=3)
     >>> found.vectors, found.written
     (4, 2)

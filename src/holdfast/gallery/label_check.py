@@ -231,7 +231,7 @@ def check_on_sample(
     old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     used = new.plain if new.bridged is None else new.bridged
-    if np.array_equal(old_queries[0], used):
+    if used is not None and np.array_equal(old_queries[0], used):
         return {"version": version, "verdict": NOT_JUDGED, "reason": "the two models give the same vectors"}
     found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
     kept = (

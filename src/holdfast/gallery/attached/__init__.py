@@ -18,7 +18,7 @@ def open_source(address: Address) -> AttachedSource:
 
 
 def stored_sample(address: Address, count: int | None = None, seed: int = 0) -> FeatureSet:
-    """Stored vectors as a feature set, for ``check`` and ``adopt``, with ids and, if ``address.label`` is set, labels.
+    """Stored vectors as a feature set, for ``check`` and ``bridge``, with ids and, if ``address.label`` is set, labels.
 
     count: number of random vectors; None for all.
     seed: the same seed gives the same vectors.
