@@ -55,10 +55,11 @@ def main() -> None:
 
 def compared(out: Path, case: tuple[str, str, str], vectors: Sequence[Any], **options: Any) -> None:
     """Run ``compare`` and write its record."""
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     result = compare(*vectors, **options)
-    seconds = time.perf_counter() - begin
-    record = {**result.as_json(), "case": list(case), "seconds": round(seconds, 1)}
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
+    record = {**result.as_json(), "case": list(case)}
+    record |= {"seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
     record["sources"] = {kind: Path(file).name for kind, file in record["sources"].items()}
     write_json(out / f"compare-{'-'.join(case)}.json", record)
     sys.stderr.write(f"{', '.join(case)}: {seconds:.0f} s, weight {options['weight']}: {result}\n")

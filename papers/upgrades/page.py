@@ -181,7 +181,7 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
         parts += [
             f"### compare: {titled(found['case'])}",
             f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items, "
-            f"{found['seconds']:g} s.",
+            f"{found['cpu_seconds']:g} s of CPU time.",
             table(HEADS, compare_rows(found)),
         ]
     return "\n\n".join([*parts, *extra]) + "\n"
