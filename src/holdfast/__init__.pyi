@@ -6,8 +6,8 @@ from .checks import check_history as check_history
 from .checks import check_mixed as check_mixed
 from .checks import compare as compare
 from .core.errors import HoldfastError as HoldfastError
-from .embedders.embed import embed as embed
-from .embedders.shards import embed_shards as embed_shards
+from .embedders.embed_in_memory import embed as embed
+from .embedders.embed_shards import embed_shards as embed_shards
 from .gallery import Gallery as Gallery
 from .gallery import Item as Item
 from .metrics import average_accuracy as average_accuracy

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from holdfast.train.versions.stored_vectors import read_stored
 from safetensors.torch import save_file
 
 from holdfast import Bridge, Preprocess, VectorInput, compatibility_summary, nearest
@@ -12,7 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array, read_tensors
 from holdfast.gallery.attached.space import checked_vector
-from holdfast.gallery.models import stored_form
+from holdfast.gallery.version_models import stored_form
 from holdfast.metrics.intervals import gain_interval, mean_interval, repeated_queries
 from holdfast.metrics.ranking import Places, places
 from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far
@@ -38,7 +37,6 @@ EYE = feature_set("eye", ROWS)
 DOORS = {
     "vectors": lambda spoil: feature_set("mine", spoil(ROWS)),
     "labels": lambda spoil: feature_set("mine", ROWS, spoil(LABELS)),
-    "stored vectors": lambda spoil: read_stored(ROWS, spoil(LABELS)),
     "new": lambda spoil: Bridge.fit(new=spoil(ROWS), old=ROWS),
     "queries": lambda spoil: bridge()(spoil(ROWS)),
     "a bridge's result": lambda spoil: bridged_queries(lambda queries: spoil(ROWS), torch.eye(4), EYE, EYE),

@@ -240,7 +240,7 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
 
 def _embed(out: Path, model: str) -> tuple[Path, Path]:
     """Files of the model's vectors of the index and of the queries."""
-    from holdfast.embedders.embed import embed
+    from holdfast.embedders.embed_in_memory import embed
     from holdfast.vectors import write_features
 
     files = (out / "features" / f"index-{model}.npz", out / "features" / f"queries-{model}.npz")

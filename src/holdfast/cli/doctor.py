@@ -77,7 +77,7 @@ def doctor(
 
 def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: bool) -> None:
     from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
-    from holdfast.gallery.protocol import MOST_PAIRS
+    from holdfast.gallery.gallery_kinds import MOST_PAIRS
 
     found = plan_capacity(parse_count(items), dim, versions=versions, embedded_per_s=rate)
     if json:

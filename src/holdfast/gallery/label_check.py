@@ -18,9 +18,9 @@ from holdfast.core.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.core.wording import counted
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.items import Stored
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
 
 MOST_QUERIES = 2000
 MOST_GALLERY = 5000

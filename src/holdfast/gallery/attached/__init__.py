@@ -1,8 +1,8 @@
 """Read-only access to a vector store that another system fills."""
 
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.gallery.attached.postgres import PostgresSource
-from holdfast.gallery.attached.qdrant import QdrantSource
+from holdfast.gallery.attached.postgres_table import PostgresSource
+from holdfast.gallery.attached.qdrant_collection import QdrantSource
 from holdfast.gallery.attached.source import POSTGRES, QDRANT, Address, AttachedSource
 from holdfast.vectors import FeatureSet, feature_set
 

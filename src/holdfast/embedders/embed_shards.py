@@ -22,9 +22,9 @@ from holdfast.core.problems import SKIP_ADVICE, Problem, problems_error, problem
 from holdfast.core.storage import remove_temporaries
 from holdfast.embedders.batches import EmbeddedItems
 from holdfast.embedders.image_encoder import ImageEncoder, batch_size_on, expand_devices
-from holdfast.embedders.items import Files, Items
 from holdfast.embedders.on_ray import ray_cluster
 from holdfast.embedders.processes import Embedded, ShardWork, embed_here, embed_in_processes
+from holdfast.embedders.source_items import Files, Items
 from holdfast.embedders.sources import ItemSource, open_source
 from holdfast.vectors.feature_set import WRITTEN_TYPES
 from holdfast.vectors.feature_shards import (

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.items import Hit, Item
+from holdfast.gallery.gallery_items import Hit, Item
+from holdfast.gallery.gallery_versions import VectorSizes, Version
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import VectorSizes, Version
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder

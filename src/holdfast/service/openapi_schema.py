@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
-from holdfast.service.request_bodies import IMAGE_TYPES
+from holdfast.service.body_limits import IMAGE_TYPES
 
 
 class Hit(BaseModel):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from holdfast.service.request_errors import RequestError
+from holdfast.service.refusals import RequestError
 
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
 JSON_TYPES = ("application/json",)

@@ -29,15 +29,9 @@ from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.filters import Filter
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
-from holdfast.gallery.given_vectors import NewVectors
-from holdfast.gallery.items import Hit
-from holdfast.gallery.models import device_name, load_encoder, prepare_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress
-from holdfast.gallery.registration import RegisterOptions
-from holdfast.gallery.searching import checked_indexed_by, checked_k, checked_offset
-from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
-from holdfast.gallery.versions import (
+from holdfast.gallery.gallery_items import Hit
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress
+from holdfast.gallery.gallery_versions import (
     Candidate,
     Version,
     copy_model,
@@ -45,6 +39,12 @@ from holdfast.gallery.versions import (
     read_candidate,
     space_conflict,
 )
+from holdfast.gallery.given_vectors import NewVectors
+from holdfast.gallery.registration import RegisterOptions
+from holdfast.gallery.searching import checked_indexed_by, checked_k, checked_offset
+from holdfast.gallery.vector_sources import VectorSource
+from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
+from holdfast.gallery.version_models import device_name, load_encoder, prepare_image
 from holdfast.vectors.lengths import unit
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from holdfast.core.storage import TEMPORARY, read_json, remove_temporaries, repl
 from holdfast.core.untrusted_files import open_regular, whole_number
 from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
-from holdfast.gallery.engines.protocol import Found, index_candidates, with_ties
+from holdfast.gallery.engines.engine import Found, index_candidates, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, fields_from_stored, matches, stored_field
 from holdfast.gallery.folder import bytes_below, open_elsewhere
 

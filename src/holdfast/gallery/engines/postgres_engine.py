@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install
-from holdfast.gallery.engines.protocol import Found, index_candidates, plain_name
+from holdfast.gallery.engines.engine import Found, index_candidates, plain_name
 from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.item_limits import LARGEST_WHOLE, LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
-from holdfast.service.request_errors import RequestError, validation_reason
+from holdfast.service.refusals import RequestError, validation_reason
 
 MOST_NUMBERS = 65_536
 MOST_CONDITIONS = 32

@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows, local_folder
-from holdfast.gallery.engines.protocol import with_ties
+from holdfast.gallery.engines.engine import with_ties
 from holdfast.gallery.filters import LABEL, Condition, Filter, Value, parse_filter
 
 OWN_ID = "id"

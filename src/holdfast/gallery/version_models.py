@@ -20,9 +20,9 @@ from holdfast.core.real_arrays import real_array
 from holdfast.embedders.model_folder import change_basis
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.items import Item, Stored, checked
+from holdfast.gallery.gallery_items import Item, Stored, checked
+from holdfast.gallery.gallery_versions import BASIS, MODEL, NOTHING, Version, read_basis
 from holdfast.gallery.version_bridges import VersionBridges
-from holdfast.gallery.versions import BASIS, MODEL, NOTHING, Version, read_basis
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder

@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines.embedded_process import field_types
-from holdfast.gallery.engines.protocol import EngineAddress, Found, index_candidates, plain_name, with_ties
+from holdfast.gallery.engines.engine import EngineAddress, Found, index_candidates, plain_name, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
-from holdfast.gallery.engines.postgres import decode_vectors, run_on_pool
+from holdfast.gallery.engines.postgres_engine import decode_vectors, run_on_pool
 from holdfast.gallery.filters import LABEL, Condition, Filter, parse_filter
 
 MOST_CONNECTIONS = 8
@@ -187,7 +187,7 @@ class PostgresSource:
         return sql.SQL(" AND ").join(parts)
 
     def _jsonb_condition(self, one: Condition, number: int, parameters: dict[str, Any]) -> Any:
-        """As in ``holdfast.gallery.engines.postgres``: jsonb compares by type, and 1 equals 1.0."""
+        """As in ``holdfast.gallery.engines.postgres_engine``: jsonb compares by type, and 1 equals 1.0."""
         sql, (column, _, member) = self._psycopg.sql, one.field.partition(".")
         parameters[f"member{number}"] = member
         found = sql.SQL("({} -> %(" + f"member{number}" + ")s::text)").format(sql.Identifier(column))

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from holdfast.core.errors import HoldfastError, UnavailableError
-from holdfast.service.request_errors import INTERNAL_ERROR, LOG, RequestError, validation_reason
+from holdfast.service.refusals import INTERNAL_ERROR, LOG, RequestError, validation_reason
 
 CLIENT_GONE = 499
 """The status that is counted if the client closed the connection before the answer started."""
