@@ -23,6 +23,12 @@ def titled(name: Sequence[str]) -> str:
     return f"{TITLES[name[0]]}, {MODELS[name[1]]} to {MODELS[name[2]]}"
 
 
+def took(found: dict[str, Any]) -> str:
+    """How long a comparison ran, on two cores that other work shared."""
+    seconds = f"{found['seconds']:g} s"
+    return seconds if "cpu_seconds" not in found else f"{seconds}, {found['cpu_seconds']:g} s of processor time"
+
+
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
@@ -180,8 +186,7 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
         )
         parts += [
             f"### compare: {titled(found['case'])}",
-            f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items, "
-            f"{found['cpu_seconds']:g} s of CPU time.",
+            f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items; {took(found)}.",
             table(HEADS, compare_rows(found)),
         ]
     return "\n\n".join([*parts, *extra]) + "\n"
