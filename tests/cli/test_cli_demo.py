@@ -161,15 +161,6 @@ def test_the_gallery_holds_both_versions_and_is_kept(demo, tmp_path):
         assert [row["items"] for row in gallery.stats()["versions"]] == [75, 17]
 
 
-def test_a_refused_version_is_named(demo, monkeypatch):
-    def register(self, model, **options):
-        raise HoldfastError(f"{model}: incompatible on version 1")
-
-    monkeypatch.setattr(Gallery, "register", register)
-    assert "version 1 only. Refused: " in " ".join(demo().split())
-    assert "version 1 only. Refused: " in " ".join(demo().split())  # of the gallery that was kept
-
-
 def test_without_the_extra(demo, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "qdrant_edge", None)
     text = " ".join(demo().split())
@@ -249,18 +240,6 @@ def test_a_cancelled_demo_is_an_interruption(finished, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_demo(tmp_path, TINY, lambda name, event: None, cancel)
     assert "scores" not in json.loads((tmp_path / "demo.json").read_text())
-
-
-def test_commands_are_named_as_the_shell_finds_them(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "holdfast"), "demo"])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert verb.program() == ".venv/bin/holdfast"
-    (tmp_path / "holdfast").touch(mode=0o755)
-    assert verb.program() == "holdfast"
-    monkeypatch.setattr("sys.argv", ["pytest"])
-    monkeypatch.setenv("PATH", "")
-    assert verb.program() == "holdfast"
 
 
 @pytest.mark.slow

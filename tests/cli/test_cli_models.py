@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from holdfast.checks import check_history
-from holdfast.cli.show import print_mixed
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.geometry import embed_in_larger_simplex
@@ -54,21 +53,6 @@ def test_grow_keeps_every_cosine(slots, tmp_path, holdfast, holdfast_json):
     assert "Nothing to do" in holdfast("slots", "grow", *folders, "--to", 50)
 
 
-def test_grow_says_what_it_wrote_as_json(tmp_path, holdfast_json):
-    small, large = save(tmp_path / "small", 40), save(tmp_path / "large", 50)
-    copies = holdfast_json("slots", "grow", small, large, "--to", 50, "--out", tmp_path / "out")
-    assert copies == {
-        "slots": 50,
-        "models": [
-            {"model": str(small), "written": str(tmp_path / "out" / "small"), "from": 40, "to": 50},
-            {"model": str(large), "written": str(tmp_path / "out" / "large"), "from": 50, "to": 50},
-        ],
-    }
-    in_place = {"model": str(small), "written": str(small), "from": 40, "to": 50}
-    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": [in_place]}
-    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": []}
-
-
 def test_all_or_nothing(tmp_path, holdfast):
     good, bad = save(tmp_path / "good"), save(tmp_path / "bad", registry=False)
     files = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
@@ -110,21 +94,6 @@ def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast
     assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
 
 
-def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "Mixed" not in holdfast("evaluate", tmp_path / "run")
-    text = holdfast("evaluate", tmp_path / "run", "--mixed")
-    found = holdfast_json("evaluate", tmp_path / "run")["mixed"]
-    best = f"accuracy {100 * found['accuracy'][-1]:.2f} %; re-embedded: {100 * found['reindexed'][-1]:.2f} %"
-    assert f"Mixed gallery, newest model: {best}" in text
-    rows = [line.split() for line in text.splitlines()]
-    for version in found["versions"]:
-        shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
-        ratios = [f"{version['exposure'][places]:.2f}" for places in ("1", "10")]
-        assert [str(version["model"]), *shares, *ratios, f"{version['score_offset']:+.4f}"] in rows
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
@@ -154,24 +123,6 @@ def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
     page = render([read_run(run)])
     assert "AC-R" in page
     assert "bridged queries (" in page
-
-
-def test_evaluate_refuses_unknown_bridges(tiny_run, tmp_path, holdfast):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    before = (tmp_path / "run" / "metrics.json").read_bytes()
-    with pytest.raises(HoldfastError, match="kind of bridge"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "tunnel")
-    with pytest.raises(HoldfastError, match="5 pairs are too few"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "auto", "--bridge-pairs", 5)
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == before
-
-
-def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
-    nothing = {"model": 1, "share_of_gallery": 1.0, "share_of_hits": float("nan"), "score_offset": None}
-    print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
-    text = capsys.readouterr().out
-    assert "accuracy – %; re-embedded: 50.00 %" in text
-    assert ["1", "100.00", "–", "–", "–", "–"] in [line.split() for line in text.splitlines()]
 
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
