@@ -221,12 +221,11 @@ class Writer:
 
 
 class Maintainer:
-    """Registers, backfills, rolls back, moves, and replaces items by their paths, over the socket.
+    """Registers, backfills, rolls back, and replaces items by their paths, over the socket.
 
     models: folders of the first version's model and of the one that is registered and rolled back.
     images: the paths of the items that have one, by id.
-    other: the address of an engine to move to and back; None for no moves.
-    newest, engine: as acknowledged; None if a kill leaves two possibilities.
+    newest: as acknowledged; None if a kill leaves two possibilities.
     numbers: by id, the numbers that the item's metadata may have.
     task: what runs now.
     """
@@ -238,12 +237,10 @@ class Maintainer:
         counts: "Counter[str]",
         models: list[Path],
         images: dict[str, Path],
-        other: str | None,
     ) -> None:
-        self._servers, self._stop, self.counts, self._models, self._other = servers, stop, counts, models, other
+        self._servers, self._stop, self.counts, self._models = servers, stop, counts, models
         self._draw, self._number, self._images, self.task = random.Random("maintainer"), 0, images, ""
         self.newest: int | None = 1
-        self.engine: str | None = "embedded"
         self.numbers = {name: {0} for name in images}
 
     pause = 0.0
@@ -290,7 +287,7 @@ class Maintainer:
         self.check()
         newest, self._number = self.newest, self._number + 1
         choice = ["register", "register", "add"] if newest == 1 else ["backfill", "backfill", "rollback", "add"]
-        task = self._draw.choice(choice if self._other is None else [*choice, "move"])
+        task = self._draw.choice(choice)
         if task == "register":
             self.newest = None
             found = self.ask("register", model=str(self._models[1]), force=True)
@@ -301,10 +298,6 @@ class Maintainer:
             self.newest = found["newest"] if found else newest
         elif task == "backfill":
             self.ask("backfill", limit=self._draw.randint(1, len(self.numbers)), probes=0)
-        elif task == "move":
-            before, self.engine = self.engine, None
-            found = self.ask("move", to=self._other if before == "embedded" else "embedded")
-            self.engine = found["engine"] if found else before
         else:
             names = self._draw.sample(sorted(self.numbers), 5)
             for name in names:
@@ -314,15 +307,12 @@ class Maintainer:
                 self.numbers |= {name: {self._number} for name in names}
 
     def check(self) -> None:
-        """Versions and engine are those that were acknowledged; what a kill left open is read."""
-        versions, stats = self._read("versions"), self._read("stats")
-        numbers = [one["number"] for one in versions]
+        """The versions are those that were acknowledged; what a kill left open is read."""
+        numbers = [one["number"] for one in self._read("versions")]
         assert numbers[0] == 1
         if self.newest is None:  # a version that is partly rolled back is listed until the rollback is finished
             self.newest = numbers[-1]
         assert numbers[-1] == self.newest
-        self.engine = self.engine or stats["engine"]
-        assert stats["engine"] == self.engine
 
 
 def check_all(gallery: Gallery, writers: list[Writer], maintainer: Maintainer, others: int = 0) -> None:

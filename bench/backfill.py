@@ -33,15 +33,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from timing import write_figures
-from torch import Tensor
 
 from holdfast import Gallery
 from holdfast.bridges import Bridge
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
-from holdfast.train.geometry import unit
+from holdfast.vectors import nearest
 from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids
+from holdfast.vectors.lengths import unit
 
 ORDERS = ("oldest", "most-hit", "random", "uncertain", "residual")
 SHARES = np.linspace(0, 1, 11)
@@ -179,7 +179,7 @@ def deviation(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
-def read_pairs(old: Path, new: Path, *, labelled: bool) -> tuple[Tensor, Tensor, np.ndarray | None]:
+def read_pairs(old: Path, new: Path, *, labelled: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Unit features of the same items by both models, in the order of the old file, and their labels."""
     first, second = read_features(old, "gallery"), read_features(new, "gallery")
     if first.ids is not None and second.ids is not None:
@@ -193,45 +193,52 @@ def read_pairs(old: Path, new: Path, *, labelled: bool) -> tuple[Tensor, Tensor,
     return features(first, np.arange(len(first))), features(second, rows), first.labels if labelled else None
 
 
-def features(source: FeatureSet, rows: np.ndarray) -> Tensor:
-    return unit(torch.from_numpy(source.rows.take(rows).astype(np.float32)))
+def features(source: FeatureSet, rows: np.ndarray) -> np.ndarray:
+    return unit(source.rows.take(rows))
 
 
-def compare_orders(old: Tensor, new: Tensor, labels: np.ndarray | None, options: argparse.Namespace, seed: int) -> dict:
+def compare_orders(
+    old: np.ndarray, new: np.ndarray, labels: np.ndarray | None, options: argparse.Namespace, seed: int
+) -> dict:
     """The accuracy at ``SHARES`` for each order, and the kind of the bridge."""
     random = np.random.default_rng(seed)
     shuffled = random.permutation(len(old))
     asked, earlier = shuffled[: options.queries], shuffled[options.queries : 2 * options.queries]
     items = np.sort(shuffled[2 * options.queries :])
     pairs = random.permutation(items)[: options.pairs]
-    bridge = Bridge.fit(new[pairs], old[pairs], seed=seed)
+    bridge = Bridge.fit(new=new[pairs], old=old[pairs], seed=seed)
     stored = old[items]
-    hits = (old[earlier] @ stored.T).topk(FIRST).indices
-    times = np.bincount(hits.flatten().numpy(), minlength=len(items))
+    hits = nearest(old[earlier], stored, FIRST).indices
+    times = np.bincount(hits.ravel(), minlength=len(items))
     residuals = 1 - (bridge(new[items]) * stored).sum(1)
     orders = {
         "oldest": np.arange(len(items)),
         "most-hit": np.argsort(-times, kind="stable"),
         "random": random.permutation(len(items)),
-        "uncertain": np.argsort(-bridge.expected_errors(stored).numpy(), kind="stable"),
-        "residual": np.argsort(-residuals.numpy(), kind="stable"),
+        "uncertain": np.argsort(-bridge.expected_errors(stored), kind="stable"),
+        "residual": np.argsort(-residuals, kind="stable"),
     }
     before, after = bridge.scale(bridge(new[asked]) @ stored.T), new[asked] @ new[items].T
-    wanted = after.topk(FIRST).indices
+    wanted = best(after)
     curves: dict[str, dict[str, list[float]]] = {"overlap@10": {name: [] for name in orders}}
     if labels is not None:
         curves["top1"] = {name: [] for name in orders}
     for name, order in orders.items():
         for share in SHARES:
-            moved = torch.zeros(len(items), dtype=torch.bool)
+            moved = np.zeros(len(items), dtype=bool)
             moved[order[: round(share * len(items))]] = True
-            found = torch.where(moved, after, before).topk(FIRST).indices
-            overlap = (found[:, :, None] == wanted[:, None]).any(1).float().mean()
+            found = best(np.where(moved, after, before))
+            overlap = (found[:, :, None] == wanted[:, None]).any(axis=1).mean()
             curves["overlap@10"][name].append(float(overlap))
             if labels is not None:
-                right = labels[items[found[:, 0].numpy()]] == labels[asked]
+                right = labels[items[found[:, 0]]] == labels[asked]
                 curves["top1"][name].append(float(right.mean()))
     return {"kind": bridge.kind, "curves": curves}
+
+
+def best(scores: np.ndarray) -> np.ndarray:
+    """Columns of the highest scores of each row, best first."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :FIRST]
 
 
 if __name__ == "__main__":

@@ -16,18 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from timing import write_figures
-from torch import Tensor
 
 from holdfast.bridges import BRIDGES, Bridge
 from holdfast.core.environment import describe
 from holdfast.core.storage import without_nan
 from holdfast.metrics.exposure import StoredItems, exposure, same_scores, search_mixed
-from holdfast.train.geometry import unit
 from holdfast.vectors import nearest
 from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_set import rows_of_ids
+from holdfast.vectors.lengths import unit
 from holdfast.vectors.search import float32
 
 FILES = ("old", "new")
@@ -37,8 +35,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "affine 0.1": ("affine", {"ridge": 0.1}),
     "affine 1": ("affine", {"ridge": 1.0}),
     "affine 0.1, rank 64": ("affine", {"ridge": 0.1, "rank": 64}),
-    "lambda_orthogonal": ("lambda_orthogonal", {}),
-    "residual_mlp": ("residual_mlp", {}),
     "local": ("local", {}),
 }
 
@@ -77,10 +73,10 @@ class Data:
             raise SystemExit(f"{old}: needs labels and ids")
         order = rows_of_ids(first.ids, second, old)
         self.old, self.new = (
-            unit(float32(part.rows.take(at), "cpu")) for part, at in ((first, np.arange(len(first))), (second, order))
+            unit(float32(part.rows.take(at))) for part, at in ((first, np.arange(len(first))), (second, order))
         )
-        self.labels = torch.from_numpy(np.unique(first.labels, return_inverse=True)[1])
-        good = (self.old.norm(dim=1) > 0) & (self.new.norm(dim=1) > 0)
+        self.labels = np.unique(first.labels, return_inverse=True)[1]
+        good = self.old.any(axis=1) & self.new.any(axis=1)
         self.old, self.new, self.labels = self.old[good], self.new[good], self.labels[good]
         self.about = {
             "items": len(self.labels),
@@ -97,12 +93,11 @@ class Split:
         self.random = np.random.default_rng(seed)
         queries, gallery = [], []
         for label in range(data.about["classes"]):
-            own = self.random.permutation(np.flatnonzero(data.labels.numpy() == label))
+            own = self.random.permutation(np.flatnonzero(data.labels == label))
             queries.append(own[: len(own) // 2])
             gallery.append(own[len(own) // 2 :])
         self.queries, self.gallery = (
-            torch.from_numpy(np.sort(self.random.permutation(np.concatenate(part))[:most]))
-            for part in (queries, gallery)
+            np.sort(self.random.permutation(np.concatenate(part))[:most]) for part in (queries, gallery)
         )
         self.new_queries = data.new[self.queries]
         # With the whole gallery re-embedded: hits, and what they score.
@@ -110,11 +105,11 @@ class Split:
         self.reembedded = self.top1(self.fair)
         self.old_model = self.top1(self.gallery[nearest(data.old[self.queries], data.old[self.gallery], 1).indices])
 
-    def top1(self, hits: Tensor) -> float:
-        return float((self.data.labels[hits[:, 0]] == self.data.labels[self.queries]).double().mean())
+    def top1(self, hits: np.ndarray) -> float:
+        return float((self.data.labels[hits[:, 0]] == self.data.labels[self.queries]).mean())
 
-    def sample(self, rows: Tensor, count: int) -> Tensor:
-        return rows[torch.from_numpy(self.random.permutation(len(rows))[:count])]
+    def sample(self, rows: np.ndarray, count: int) -> np.ndarray:
+        return rows[self.random.permutation(len(rows))[:count]]
 
 
 def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dict[str, Any]]:
@@ -122,7 +117,7 @@ def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dic
     data, found = split.data, []
     old_gallery = data.old[split.gallery]
 
-    def score(queries: Tensor) -> float:
+    def score(queries: np.ndarray) -> float:
         return split.top1(split.gallery[nearest(queries, old_gallery, 1).indices])
 
     base = {"seed": split.seed, "old_model": split.old_model, "reembedded": split.reembedded}
@@ -134,10 +129,9 @@ def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dic
         for name in kinds:
             kind, given = KINDS[name]
             fitted = BRIDGES[kind].fit(new, old, **given)
-            with torch.no_grad():
-                queries = unit(fitted(split.new_queries))
+            queries = unit(fitted(split.new_queries))
             found.append({**base, "kind": name, "pairs": count, "top1": score(queries)})
-        chosen = Bridge.fit(new, old, items=len(split.gallery), seed=split.seed)
+        chosen = Bridge.fit(new=new, old=old, items=len(split.gallery), seed=split.seed)
         entry = {
             **base,
             "kind": "auto",
@@ -154,14 +148,14 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
     """Half of the gallery is re-embedded by the new model."""
     data, found = split.data, []
     middle = data.about["classes"] // 2
-    halves = torch.from_numpy(split.random.permutation(len(split.gallery)) % 2 == 0)
+    halves = split.random.permutation(len(split.gallery)) % 2 == 0
     for layout, is_old in (("even", halves), ("by class", data.labels[split.gallery] < middle)):
         old_rows, new_rows = split.gallery[is_old], split.gallery[~is_old]
-        holder = torch.ones(len(data.labels), dtype=torch.long)
+        holder = np.ones(len(data.labels), dtype=np.int64)
         holder[old_rows] = 0
         for count in sorted({min(count, len(old_rows)) for count in counts}):
             pairs = split.sample(old_rows, count)
-            bridge = Bridge.fit(data.new[pairs], data.old[pairs], items=len(old_rows), seed=split.seed)
+            bridge = Bridge.fit(new=data.new[pairs], old=data.old[pairs], items=len(old_rows), seed=split.seed)
             merges = {"none": (lambda z: z, same_scores)} if data.old.shape[1] == data.new.shape[1] else {}
             merges |= {rule: (bridge, scale) for rule, scale in rules(bridge, data, pairs, split.seed).items()}
             for rule, (carry, scale) in merges.items():
@@ -189,21 +183,21 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Callable[[Tensor], Tensor]]:
+def rules(bridge: Bridge, data: Data, pairs: np.ndarray, seed: int) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """Ways to make scores of bridged queries comparable, measured on a third of the pairs with a bridge of the others.
 
     The last one is the bridge's own.
     """
-    held = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))[: max(30, len(pairs) // 3)]
-    fitted = torch.ones(len(pairs), dtype=torch.bool)
+    held = np.random.default_rng(seed).permutation(len(pairs))[: max(30, len(pairs) // 3)]
+    fitted = np.ones(len(pairs), dtype=bool)
     fitted[held] = False
     kept, rows = pairs[fitted], pairs[held]
     trial = bridge
     if bridge.kind != "none":
-        trial = Bridge.fit(data.new[kept], data.old[kept], kind=bridge.kind, options=bridge.options, seed=seed)
-    other = ~torch.eye(len(rows), dtype=torch.bool)
-    s_old = (trial(data.new[rows]) @ data.old[rows].T)[other].double()
-    s_new = (data.new[rows] @ data.new[rows].T)[other].double()
+        trial = Bridge.fit(new=data.new[kept], old=data.old[kept], kind=bridge.kind, options=bridge.options, seed=seed)
+    other = ~np.eye(len(rows), dtype=bool)
+    s_old = (trial(data.new[rows]) @ data.old[rows].T)[other].astype(np.float64)
+    s_new = (data.new[rows] @ data.new[rows].T)[other].astype(np.float64)
     return {
         "raw": same_scores,
         "all scores": standardised(s_old, s_new),
@@ -213,31 +207,30 @@ def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Cal
     }
 
 
-def standardised(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
+def standardised(s_old: np.ndarray, s_new: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Mean and deviation of all scores."""
     slope = float(s_new.std() / s_old.std())
     return lambda s: float(s_new.mean()) + slope * (s - float(s_old.mean()))
 
 
-def regression(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
+def regression(s_old: np.ndarray, s_new: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Least squares from old to new scores, over the highest 5 % of new scores."""
-    top = s_new >= s_new.sort().values[int(0.95 * len(s_new))]
+    top = s_new >= np.sort(s_new)[int(0.95 * len(s_new))]
     x, y = s_old[top], s_new[top]
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / np.square(x - x.mean()).sum())
     return lambda s: float(y.mean()) + slope * (s - float(x.mean()))
 
 
-def rank_matching(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
+def rank_matching(s_old: np.ndarray, s_new: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The new score of the same rank, linear between quantiles and beyond the highest."""
     shares = np.concatenate([np.linspace(0, 0.99, 34), 1 - np.geomspace(0.01, 10 / len(s_old), 16)[1:]])
-    x, y = (np.quantile(scores.numpy(), shares) for scores in (s_old, s_new))
+    x, y = (np.quantile(scores, shares) for scores in (s_old, s_new))
     rising = np.concatenate([[True], np.diff(x) > 1e-9])
     x, y = x[rising], y[rising]
     slope = (y[-1] - y[-8]) / (x[-1] - x[-8])
 
-    def matched(s: Tensor) -> Tensor:
-        beyond = np.maximum(0, s.numpy() - x[-1])
-        return torch.from_numpy(np.interp(s.numpy(), x, y) + slope * beyond).float()
+    def matched(s: np.ndarray) -> np.ndarray:
+        return (np.interp(s, x, y) + slope * np.maximum(0, s - x[-1])).astype(np.float32)
 
     return matched
 

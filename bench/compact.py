@@ -90,8 +90,8 @@ def main() -> None:
         "items_for_times": items_for(options.times, gallery.shape[1], small.shape[1]),
         "compact_s": time.perf_counter() - started,
         **errors(query, gallery, carried, small),
-        "search_full_ms": median_ms(lambda: nearest(query, gallery, 10), options.repeats, device),
-        "search_stored_ms": median_ms(lambda: nearest(carried, small, 10), options.repeats, device),
+        "search_full_ms": median_ms(lambda: nearest(query, gallery, 10, device=device), options.repeats, device),
+        "search_stored_ms": median_ms(lambda: nearest(carried, small, 10, device=device), options.repeats, device),
     }
     for name, value in found.items():
         print(f"{name:24} {shown(value)}")
@@ -162,7 +162,14 @@ def random_encoder(number: int) -> Encoder:
 def errors(query: Tensor, gallery: Tensor, carried: Tensor, small: Tensor) -> dict[str, float]:
     """The largest difference of any score, and the largest at one of the first ten places."""
     worst = rank = 0.0
-    best, found = nearest(query, gallery, 10).scores, nearest(carried, small, 10).indices
+    device = query.device
+    best, found = (
+        torch.from_numpy(part).to(device)
+        for part in (
+            nearest(query, gallery, 10, device=device).scores,
+            nearest(carried, small, 10, device=device).indices,
+        )
+    )
     for start in range(0, len(query), 1000):
         some = slice(start, start + 1000)
         full = query[some] @ gallery.T

@@ -43,6 +43,7 @@ from timing import write_figures
 
 import holdfast.cli
 from holdfast import Bridge, Encoder, Gallery, Preprocess, build_backbone, load_split, read_adopted
+from holdfast.checks.judgements import read_judgements
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
@@ -149,6 +150,10 @@ FORMATS = {
         lambda at, valid: check_features(at / "new.npy", valid),
     )),
     "parquet": Format("new.parquet", ("",), (open_features, check_features)),
+    "json lines": Format("new.jsonl", ("",), (open_features,)),
+    "csv of vectors": Format("vectors.csv", ("",), (open_features,)),
+    "datasets": Format("dataset", ("*",), (open_features,)),
+    "judgements": Format("qrels.tsv", ("",), (lambda at, valid: read_judgements(at),)),
     "recipe": Format("recipe.toml", ("",), (lambda at, valid: check_recipe(read_recipe(str(at))),)),
     "CIFAR pickles": Format("data", ("cifar-10-batches-py/*",), (
         lambda at, valid: load_split("cifar10", "train", at),
@@ -199,8 +204,15 @@ def build(folder: Path) -> None:
         np.save(folder / "arrays" / f"{name}.npy", array)
     with contextlib.suppress(HoldfastError):  # without pyarrow there is no such format
         write_features(folder / "new.parquet", feature_set("new", new, labels=labels, ids=ids))
+        write_dataset(folder / "dataset", {"id": ids, "vector": new.tolist(), "label": labels.tolist()})
+    rows_of = [{"id": name, "vector": row.tolist(), "label": int(label)} for name, row, label in zip(ids, new, labels)]
+    (folder / "new.jsonl").write_text("\n".join(map(json.dumps, rows_of)))
+    cells = [f'{row["id"]},"{row["vector"]}",{row["label"]}' for row in rows_of]
+    (folder / "vectors.csv").write_text("\n".join(["id,vector,label", *cells]))
+    judged = [f"q{n}\t{name}\t{n % 3}" for n, name in enumerate(ids)]
+    (folder / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]))
     shutil.copy(find_recipe("demo"), folder / "recipe.toml")
-    Bridge.fit(new, old).save(folder / "bridge")
+    Bridge.fit(new=new, old=old).save(folder / "bridge")
     rows = draw.integers(0, 256, (12, 3072), dtype=np.uint8)
     batches = folder / "data" / "cifar-10-batches-py"
     batches.mkdir(parents=True)
@@ -220,6 +232,18 @@ def build(folder: Path) -> None:
         gallery.add(Item(f"late {n}", vector=row) for n, row in enumerate(np.eye(32) + 0.2))
     copy(FIXTURES / "run-finished", folder / "run")
     copy(FIXTURES / "adopted" / "map", folder / "adopted")
+
+
+def write_dataset(folder: Path, columns: dict[str, list[Any]]) -> None:
+    """As Hugging Face ``datasets`` saves one."""
+    import pyarrow
+
+    folder.mkdir()
+    table = pyarrow.table(columns)
+    file = str(folder / "data-00000-of-00001.arrow")
+    with pyarrow.OSFile(file, "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table, max_chunksize=25)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
 
 
 def in_a_process(work: Callable[[], object], seconds: float) -> Outcome:

@@ -182,7 +182,7 @@ class Run:
         self._servers = ServeProcesses(folder / "gallery", folder / "log", options.threads)
         self._writers = [Writer(f"w{n}", self._servers, self._stop, self._counts) for n in range(options.writers)]
         models = [folder / "model1", folder / "model2"]
-        self._maintainer = Maintainer(self._servers, self._stop, self._counts, models, images, None)
+        self._maintainer = Maintainer(self._servers, self._stop, self._counts, models, images)
         self._maintainer.pause = options.pause
         self._searchers = [Searcher(n, self._servers, self._stop, self._maintainer) for n in range(options.searchers)]
         self._clients = [*(one.client for one in self._writers), *(one.client for one in self._searchers)]

@@ -29,12 +29,11 @@ from timing import write_figures
 
 from holdfast import Encoder, Preprocess, build_backbone, start, update
 from holdfast.core.environment import describe
-from holdfast.metrics import mean_average_precision, top_k_accuracy
+from holdfast.metrics import hit_at, mean_precision, places
 from holdfast.train.data.openset import half_of_each_class
 from holdfast.train.encoders.named_backbone import NamedBackbone, NetworkInput
 from holdfast.train.versions.image_defaults import ImageSurvey
 from holdfast.train.versions.settings import VersionSettings, default_settings
-from holdfast.vectors import nearest
 
 NETWORK = "papers.quarters.efficientnet_lite:lite0"
 TRAINED_FROM, SEARCHED = 80, slice(80, 100)
@@ -80,9 +79,8 @@ def measure(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
 
     def scores(asked: torch.Tensor, gallery: torch.Tensor) -> dict[str, float]:
         z, g = asked[queries], gallery[~queries]
-        first = codes[~queries][nearest(z, g).indices.numpy()]
-        found = mean_average_precision(z.numpy(), codes[queries], g.numpy(), codes[~queries])
-        return {"recall@1": top_k_accuracy(first, codes[queries]), "mAP": found}
+        right = places((z @ g.T).numpy(), codes[queries][:, None] == codes[~queries])
+        return {"recall@1": float(np.nanmean(hit_at(right, 1))), "mAP": float(np.nanmean(mean_precision(right)))}
 
     raw = embed(untrained(network), files)
     rows: list[dict[str, Any]] = [{"seed": seed, "training": "none", "own": [scores(raw, raw)]}]

@@ -103,7 +103,9 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
             old, updated = Encoder.from_pretrained(v1), Encoder.from_pretrained(v2)
             stored, grown = features_of(old, pixels[index]), np.concatenate([index, second])
             again, added = features_of(updated, pixels[index]), features_of(updated, pixels[second])
-            bridge = Bridge.fit(again[pairs], stored[pairs], labels=labels[index[pairs]], items=len(index), seed=seed)
+            bridge = Bridge.fit(
+                new=again[pairs], old=stored[pairs], labels=labels[index[pairs]], items=len(index), seed=seed
+            )
             row: dict[str, Any] = {"seed": seed, "training": training, "settings": {"method": method, **given}}
             row |= {"seconds of update": round(seconds, 1), "bridge": bridge.kind}
             for group, chosen in asked.items():
@@ -116,7 +118,7 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
                 row[f"{group}: version 1"] = accuracy(before, answer, stored, labels[index])
                 row[f"{group}: re-embedded by version 2"] = accuracy(queries, answer, again, labels[index])
                 row[f"{group}: version 2, old index"] = accuracy(queries, answer, stored, labels[index])
-                bridged = bridge(torch.as_tensor(queries)).numpy()
+                bridged = bridge(queries)
                 row[f"{group}: version 2, old index, bridge"] = accuracy(bridged, answer, stored, labels[index])
             print(json.dumps(row), flush=True)
             rows.append(row)

@@ -35,12 +35,11 @@ from holdfast import Encoder
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import without_nan
-from holdfast.metrics import mean_average_precision, top_k_accuracy
+from holdfast.metrics import hit_at, mean_precision, places
 from holdfast.metrics.exposure import StoredItems, exposure, search_mixed
 from holdfast.train.data.openset import half_of_each_class
 from holdfast.train.experiments.update_recipes import start_from_recipe, update_from_recipe
 from holdfast.train.geometry import unit
-from holdfast.vectors import nearest
 
 TRAINED = (40, 15, 15, 15, 15)
 TRAINED_TO_CHOOSE = (24, 9, 9, 9, 9)
@@ -125,9 +124,8 @@ def measure(
 
     def scores(asked: torch.Tensor, gallery: torch.Tensor) -> dict[str, float]:
         z, g = asked[queries], gallery[~queries]
-        first_labels = codes[~queries][nearest(z, g).indices.numpy()]
-        found = mean_average_precision(z.numpy(), codes[queries], g.numpy(), codes[~queries])
-        return {"recall@1": top_k_accuracy(first_labels, codes[queries]), "mAP": found}
+        right = places((z @ g.T).numpy(), codes[queries][:, None] == codes[~queries])
+        return {"recall@1": float(np.nanmean(hit_at(right, 1))), "mAP": float(np.nanmean(mean_precision(right)))}
 
     own = [scores(one, one) for one in stored]
     across = scores(stored[-1], stored[0])
@@ -151,9 +149,9 @@ def exposures(stored: Sequence[torch.Tensor], queries: np.ndarray, seed: int) ->
     version_of = np.random.default_rng(seed).integers(0, len(stored), len(galleries[0]))
     items = []
     for number, gallery in enumerate(galleries):
-        rows = torch.from_numpy(np.flatnonzero(version_of == number))
+        rows = np.flatnonzero(version_of == number)
         items.append(StoredItems(rows, gallery[rows], asked))
-    every = StoredItems(torch.arange(len(galleries[-1])), galleries[-1], asked)
+    every = StoredItems(np.arange(len(galleries[-1])), galleries[-1], asked)
     shown, fair = (search_mixed(one, FIRST).rows for one in (items, [every]))
     return [one.ratio[FIRST] for one in exposure(shown, fair, version_of, len(stored), at=(FIRST,))]
 

@@ -122,7 +122,7 @@ def test_recipes_are_found(clean, tmp_path):
     assert "cifar100-10/simplex_hoc" in found.stdout
 
 
-@pytest.mark.parametrize(("noise", "status", "verdict"), [(0.1, 0, "compatible"), (9.0, 1, "incompatible")])
+@pytest.mark.parametrize(("noise", "status", "verdict"), [(0.1, 0, "better"), (9.0, 1, "worse")])
 def test_check(clean, tmp_path, noise, status, verdict):
     """The new model's queries are closer to their classes in the old gallery than the old model's, or far away."""
     rng = np.random.default_rng(0)

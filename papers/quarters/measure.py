@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from holdfast.metrics import average_precision, threshold_at_far, top_k_accuracy
+from holdfast.metrics import Places, hit_at, mean_precision, threshold_at_far
 from holdfast.metrics.exposure import StoredItems, exposure
 
 FIRST = 10
@@ -15,60 +14,59 @@ FALSE_ACCEPTS = 0.01
 """Share of items of other classes that pass the threshold which is chosen on the first version's gallery."""
 
 
-def ranking(stored: Sequence[StoredItems]) -> Tensor:
+def ranking(stored: Sequence[StoredItems]) -> np.ndarray:
     """Numbers of all items for each query, best first: Q x N. The order of equal scores is arbitrary."""
-    return torch.from_numpy(np.argsort(-merged_scores(stored).numpy(), axis=1))  # torch's stable sort is far slower
+    return np.argsort(-merged_scores(stored), axis=1)
 
 
-def merged_scores(stored: Sequence[StoredItems]) -> Tensor:
+def merged_scores(stored: Sequence[StoredItems]) -> np.ndarray:
     """The score of each item for each query: Q x N."""
-    merged = torch.empty(len(stored[0].queries), sum(len(one.rows) for one in stored))
+    merged = np.empty((len(stored[0].queries), sum(len(one.rows) for one in stored)), dtype=np.float32)
     for one in stored:
-        merged[:, one.rows] = one.scale(one.queries @ one.vectors.T)
+        merged[:, one.rows] = one.scale(np.asarray(one.queries) @ np.asarray(one.vectors).T)
     return merged
 
 
-def blended(old: Sequence[StoredItems], bridged: Sequence[StoredItems], share: float) -> Tensor:
+def blended(old: Sequence[StoredItems], bridged: Sequence[StoredItems], share: float) -> np.ndarray:
     """The ranking by (1 - share) x the old query's score + share x the bridged query's: Q x N.
 
     old, bridged: the same items, searched by the old models' queries and by the new model's through bridges.
     """
     merged = (1 - share) * merged_scores(old) + share * merged_scores(bridged)
-    return torch.from_numpy(np.argsort(-merged.numpy(), axis=1))
+    return np.argsort(-merged, axis=1)
 
 
-def rescored(ranked: Tensor, count: int, queries: Tensor, gallery: Tensor) -> Tensor:
+def rescored(ranked: np.ndarray, count: int, queries: Tensor, gallery: Tensor) -> np.ndarray:
     """``ranked`` with the first ``count`` items of each query in the order of another model's scores: Q x N.
 
     queries, gallery: unit vectors of all queries and items under that model.
     """
     first = ranked[:, :count]
-    scores = torch.einsum("qd,qnd->qn", queries, gallery[first])
-    order = torch.from_numpy(np.argsort(-scores.numpy(), axis=1, kind="stable"))
-    return torch.cat([first.gather(1, order), ranked[:, count:]], 1)
+    scores = np.einsum("qd,qnd->qn", queries.numpy(), gallery.numpy()[first])
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.concatenate([np.take_along_axis(first, order, 1), ranked[:, count:]], axis=1)
 
 
 def one_version(vectors: Tensor, queries: Tensor) -> list[StoredItems]:
     """A gallery with vectors of one version only."""
-    return [StoredItems(torch.arange(len(vectors)), vectors, queries)]
+    return [StoredItems(np.arange(len(vectors)), vectors, queries)]
 
 
-def scores(ranked: Tensor, query_codes: np.ndarray, gallery_codes: np.ndarray) -> dict[str, float]:
+def scores(ranked: np.ndarray, query_codes: np.ndarray, gallery_codes: np.ndarray) -> dict[str, float]:
     """recall@1, recall@10 and mAP of a ranking of all items.
 
     recall@k: share of queries with an item of their class among the first k.
     """
-    found = gallery_codes[ranked.numpy()]
-    right = found == query_codes[:, None]
-    precision = [average_precision(line, int(line.sum())) for line in right]
+    query, place = np.nonzero(gallery_codes[ranked] == query_codes[:, None])
+    right = Places(len(ranked), query, place, np.ones_like(place))
     return {
-        "recall@1": top_k_accuracy(found[:, :1], query_codes),
-        "recall@10": top_k_accuracy(found[:, :FIRST], query_codes),
-        "mAP": float(np.mean(precision)),
+        "recall@1": float(hit_at(right, 1).mean()),
+        "recall@10": float(hit_at(right, FIRST).mean()),
+        "mAP": float(mean_precision(right).mean()),
     }
 
 
-def exposures(shown: Tensor, fair: Tensor, version_of: np.ndarray, versions: int) -> list[float]:
+def exposures(shown: np.ndarray, fair: np.ndarray, version_of: np.ndarray, versions: int) -> list[float]:
     """The exposure ratio at 10 of each version, oldest first.
 
     shown, fair: rankings in the mixed gallery and with everything re-embedded.

@@ -100,9 +100,9 @@ def replaced_head(
     last = before.encoders[-1]
     vectors, stored = new.items[rows].astype(np.float32), last.encode(old.items[rows])
     fixed = settings.slots(width) is not None  # the layer before the simplex maps into the old space
-    rotation = Bridge.fit(vectors, stored, kind="rotation", seed=seed) if into_old and not fixed else None
+    rotation = Bridge.fit(new=vectors, old=stored, kind="rotation", seed=seed) if into_old and not fixed else None
     if rotation is not None:
-        vectors = rotation(vectors).numpy()
+        vectors = rotation(vectors)
     items = vectors[:, None, None, :]
     images, task, order = _task(items, new.labels[rows], _slots(last, settings, width), into_old=into_old)
     method = _method(before, settings, width, task)
@@ -114,7 +114,7 @@ def replaced_head(
 
     def after(wanted: np.ndarray) -> Tensor:
         found = new.items[wanted]
-        return encoder.encode(found if rotation is None else rotation(found).numpy())
+        return encoder.encode(found if rotation is None else rotation(found))
 
     return Pair(lambda wanted: last.encode(old.items[wanted]), after)
 
@@ -128,7 +128,8 @@ def replaced_network(data: StudyData, before: Trained, settings: Settings, seed:
     if into_old and settings.slots(width) is None:
         photographs = data.searched(rows)
         new = Encoder(backbone, preprocess=preprocess).to(device).encode(photographs)
-        backbone = Turned(backbone, Rotation.fit(new, last.encode(photographs)).weight, width)
+        rotation = Rotation.fit(new.cpu().numpy(), last.encode(photographs).cpu().numpy())
+        backbone = Turned(backbone, torch.from_numpy(rotation.weight).to(device), width)
     images, task, _ = _task(data.training_items(), data.labels[rows], _slots(last, settings, width), into_old=into_old)
     method = _method(before, settings, width, task)
     encoder = Encoder.for_method(method, backbone=backbone, preprocess=preprocess).to(device)

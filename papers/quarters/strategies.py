@@ -124,7 +124,7 @@ class Measured:
     def bridge(self, t: int, k: int) -> Bridge:
         """From version t to version k, chosen without labels; "none" is a candidate."""
         if (t, k) not in self._bridges:
-            self._bridges[t, k] = Bridge.fit(self.pairs[t], self.pairs[k], seed=self.seed)
+            self._bridges[t, k] = Bridge.fit(new=self.pairs[t], old=self.pairs[k], seed=self.seed)
         return self._bridges[t, k]
 
     def searched(self, search: Search, t: int, k: int) -> "Searched":
@@ -137,12 +137,13 @@ class Measured:
         if search in ("two encoders", "never"):
             return Searched(self.queries[k], gallery)
         if search == "two encoders, scaled":
-            return Searched(self.queries[k], gallery, measure_scale(self.pairs[k], self.pairs[k], self.pairs[t]))
+            ours, theirs = self.pairs[t].numpy(), self.pairs[k].numpy()
+            return Searched(self.queries[k], gallery, measure_scale(theirs, theirs, ours))
         if search == "mapped gallery":
             return Searched(queries, map_features(gallery, self.maps[k + 1 : t + 1]))
         if search == "bridge":
             bridge = self.bridge(t, k)
-            return Searched(bridge(queries), gallery, bridge.scale, bridge)
+            return Searched(torch.from_numpy(bridge(queries)), gallery, bridge.scale, bridge)
         return Searched(queries, gallery)
 
     def scores(self, stored: Sequence[StoredItems]) -> dict[str, float]:
@@ -155,7 +156,7 @@ class Measured:
         """Each version's part of a gallery as version t's users search it. version_of: of each item, from 0."""
         parts = []
         for k in np.unique(version_of).tolist():
-            rows = torch.from_numpy(np.flatnonzero(version_of == k))
+            rows = np.flatnonzero(version_of == k)
             found = self.searched(search, t, k)
             scaled = {} if found.scale is None else {"scale": found.scale}
             parts.append(StoredItems(rows, found.gallery[rows], found.queries, **scaled))
@@ -177,7 +178,7 @@ class Measured:
         return [self.scores(one_version(self.gallery[t], self.queries[t])) for t in range(self.versions)]
 
     @cached_property
-    def fair(self) -> Tensor:
+    def fair(self) -> np.ndarray:
         """The ranking with everything re-embedded by the last version."""
         return ranking(one_version(self.gallery[-1], self.queries[-1]))
 
@@ -193,7 +194,7 @@ class Searched:
 
     queries: Tensor
     gallery: Tensor
-    scale: Callable[[Tensor], Tensor] | None = None
+    scale: Callable[[np.ndarray], np.ndarray] | None = None
     bridge: Bridge | None = None
 
     def about_bridge(self) -> dict[str, Any]:

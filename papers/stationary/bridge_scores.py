@@ -209,8 +209,8 @@ class Searches:
         """The rotation to gallery k as learned maps have carried it to model t; None if the method learns none."""
         if all(one is None for one in self._learned):
             return None
-        new, old = (vectors[self._kept :].cpu() for vectors in (self._galleries[t], carried))
-        return {(t, k): Rotation.fit(new, old).weight.to(carried.device)} if k < t else {}
+        new, old = (vectors[self._kept :].cpu().numpy() for vectors in (self._galleries[t], carried))
+        return {(t, k): torch.from_numpy(Rotation.fit(new, old).weight).to(carried.device)} if k < t else {}
 
     def _class_means(
         self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations], on_mapped: Rotations | None

@@ -55,7 +55,8 @@ def _measured(runs: Path, shared: Any, where: Any) -> Iterator[dict[str, Any]]:
     from holdfast.core.run_folder import RunFolder
     from holdfast.train.encoders import Encoder, ModelFeatures, extract
     from holdfast.train.evaluation import evaluate_run
-    from holdfast.train.geometry import unit
+    from holdfast.vectors.lengths import unit
+    from papers.stationary.residual_mlp import fit_residual_mlp
     from papers.stationary.studies.table2_experiments import unchanged_run
 
     first_run = unchanged_run(FIRST, TASKS)
@@ -71,12 +72,13 @@ def _measured(runs: Path, shared: Any, where: Any) -> Iterator[dict[str, Any]]:
         old = features(FIRST, 1, readout)
         for method in STRONG:
             new = features(method, TASKS, readout)
-            rows = [unit(torch.tensor(one.gallery)) for one in (new, old)]
+            rows = [unit(one.gallery) for one in (new, old)]
             for kind, options in MAPS:
-                fitted = BRIDGES[kind].fit(*rows, **options)
+                fit: Any = fit_residual_mlp if kind == "residual_mlp" else BRIDGES[kind].fit
+                fitted = fit(*rows, **options)
 
                 def carry(queries: torch.Tensor, fitted: Any = fitted) -> torch.Tensor:
-                    return fitted(queries.cpu()).to(queries.device)
+                    return torch.from_numpy(fitted(queries.cpu().numpy())).to(queries.device)
 
                 found = evaluate_run(
                     [old, new],

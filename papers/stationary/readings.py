@@ -5,6 +5,7 @@ evaluation of the same models with another readout (``Encoder.readout``), with a
 The rotation is used in every cell t > k and never chosen cell by cell, so the AC of a rotated reading is AC-R.
 """
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +20,10 @@ from holdfast.core.run_folder import RunFolder
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, FeatureStore, ModelFeatures, Readout, extract, read_space_maps
 from holdfast.train.evaluation import evaluate_run
+from holdfast.train.evaluation.matrix import FeatureMap
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.schema import Recipe, dataset_section
-from holdfast.train.geometry import unit
+from holdfast.vectors.lengths import unit
 
 PAIRS = 1000
 PLAIN, GALLERY_PAIRS, OTHER_PAIRS = "plain", "rotation_gallery", "rotation_other"
@@ -105,18 +107,23 @@ def rotation_matrices(pairs: Sequence[np.ndarray], device: torch.device) -> dict
 
     pairs: features of the same images by each model, N x d_t, oldest first.
     """
-    vectors = [unit(torch.tensor(features).float()) for features in pairs]
-    fitted = {(t, k): Rotation.fit(vectors[t], vectors[k]).weight for t in range(len(vectors)) for k in range(t)}
+    vectors = [unit(features) for features in pairs]
+    cells = [(t, k) for t in range(len(vectors)) for k in range(t)]
+    fitted = {(t, k): torch.from_numpy(Rotation.fit(vectors[t], vectors[k]).weight) for t, k in cells}
     # One copy to the device for all: beside training, hundreds of small ones would wait for each other.
     flat = torch.cat([matrix.flatten() for matrix in fitted.values()] or [torch.empty(0)]).to(device)
     parts = flat.split([matrix.numel() for matrix in fitted.values()])
     return {cell: part.view(fitted[cell].shape) for cell, part in zip(fitted, parts, strict=True)}
 
 
-def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Rotation]:
+def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], FeatureMap]:
     """``rotation_matrices`` as maps of queries."""
     matrices = rotation_matrices(pairs, device)
-    return {cell: Rotation(matrix, matrix.new_zeros(matrix.shape[1])) for cell, matrix in matrices.items()}
+    return {cell: functools.partial(_turned, matrix) for cell, matrix in matrices.items()}
+
+
+def _turned(matrix: Tensor, queries: Tensor) -> Tensor:
+    return queries @ matrix
 
 
 def sample(count: int, *, size: int | None = None, seed: int = 0) -> np.ndarray:

@@ -15,7 +15,7 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder, not_a_run_error
-from holdfast.core.storage import read_tensors, without_nan
+from holdfast.core.storage import without_nan
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, Readout, extract
 from holdfast.train.experiments.assemble import Experiment, SharedData, assemble
@@ -24,6 +24,7 @@ from holdfast.train.experiments.schema import Recipe, check_recipe
 from holdfast.train.geometry import DSimplex, Turn, TurnedSimplex
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task
+from holdfast.train.tensor_files import read_torch
 from papers.stationary.readings import rounded
 from papers.stationary.theorems.stationarity import CAP_SHARE, Update, compare_models
 
@@ -195,7 +196,7 @@ def _prototypes(
     """
     features, labels = known
     projection = encoder.projection if encoder.readout == "backbone" else None
-    state, _ = read_tensors(folder.method(task.number))
+    state, _ = read_torch(folder.method(task.number))
     if method.num_slots is not None:
         simplex, kind = DSimplex(method.num_slots), "fixed simplex"
         if "turned.basis" in state:

@@ -5,39 +5,36 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
 from holdfast.bridges.choice import split_pairs
 from holdfast.bridges.export import export_npz
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_tensors, write_tensors
-from holdfast.train.geometry import unit
 from holdfast.vectors import nearest
+from holdfast.vectors.lengths import unit
 
 FAST = {
     "rotation": {},
     "affine": {"ridge": 0.1},
-    "lambda_orthogonal": {"steps": 5},
-    "residual_mlp": {"steps": 20, "hidden": 16},
     "local": {},
 }
 
 
-def drawn(count: int, dim: int, seed: int, classes: int = 20) -> torch.Tensor:
+def drawn(count: int, dim: int, seed: int, classes: int = 20) -> np.ndarray:
     """Unit vectors in clusters, as embeddings have them."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((classes, dim))
     rows = centres[rng.integers(classes, size=count)] + 0.7 * rng.standard_normal((count, dim))
-    return unit(torch.from_numpy(rows).float())
+    return unit(rows)
 
 
-def turned(items: torch.Tensor, dim: int, noise: float = 0.0, seed: int = 1) -> torch.Tensor:
+def turned(items: np.ndarray, dim: int, noise: float = 0.0, seed: int = 1) -> np.ndarray:
     """The same items in another space of ``dim`` numbers."""
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.standard_normal((max(dim, items.shape[1]),) * 2))[0][: items.shape[1], :dim]
-    rows = items.numpy() @ turn
-    return unit(torch.from_numpy(rows + noise * rng.standard_normal(rows.shape) / dim**0.5).float())
+    rows = items @ turn
+    return unit(rows + noise * rng.standard_normal(rows.shape) / dim**0.5)
 
 
 @pytest.mark.parametrize("kind", BRIDGES)
@@ -45,19 +42,19 @@ def turned(items: torch.Tensor, dim: int, noise: float = 0.0, seed: int = 1) -> 
 def test_every_kind_finds_items_again(kind, new_dim, old_dim, tmp_path):
     base = drawn(400, 16, 0)
     new, old = turned(base, new_dim, 0.1, 1), turned(base, old_dim, 0.1, 2)
-    bridge = Bridge.fit(new[:300], old[:300], kind=kind, options=FAST[kind])
+    bridge = Bridge.fit(new=new[:300], old=old[:300], kind=kind, options=FAST[kind])
     queries = bridge(new[300:])
     assert queries.shape == (100, old_dim)
-    assert queries.dtype == torch.float32
-    assert torch.allclose(queries.norm(dim=1), torch.ones(100), atol=1e-5)
-    one = bridge.one(torch.nn.functional.normalize(new[300:301], dim=1)[0].numpy())
-    assert torch.allclose(torch.from_numpy(one), queries[0], atol=1e-6)
+    assert queries.dtype == np.float32
+    assert np.allclose(np.linalg.norm(queries, axis=1), 1, atol=1e-5)
+    assert np.array_equal(bridge.transform(new[300:]), queries)
+    assert np.allclose(bridge.one(unit(new[300])), queries[0], atol=1e-6)
     found = nearest(queries, old[300:], 1).indices[:, 0]
-    assert float((found == torch.arange(100)).float().mean()) > 0.8
-    assert torch.equal(bridge(torch.zeros(1, new_dim)), torch.zeros(1, old_dim))
+    assert (found == np.arange(100)).mean() > 0.8
+    assert np.array_equal(bridge(np.zeros((1, new_dim))), np.zeros((1, old_dim)))
     bridge.save(tmp_path / "bridge")
     again = Bridge.load(tmp_path / "bridge")
-    assert torch.equal(again(new[300:]), queries)
+    assert np.array_equal(again(new[300:]), queries)
     assert again.as_json() == bridge.as_json()
     assert again.scale == bridge.scale
     json.dumps(bridge.as_json(), allow_nan=False)
@@ -66,30 +63,30 @@ def test_every_kind_finds_items_again(kind, new_dim, old_dim, tmp_path):
 def test_a_rotation_is_found_exactly():
     old = drawn(300, 32, 0)
     new = turned(old, 32)
-    bridge = Bridge.fit(new, old, kind="rotation")
-    assert torch.allclose(bridge(new), old, atol=1e-4)
+    bridge = Bridge.fit(new=new, old=old, kind="rotation")
+    assert np.allclose(bridge(new), old, atol=1e-4)
     weight = bridge.map.weight
-    assert torch.allclose(weight @ weight.T, torch.eye(32), atol=1e-5)
-    centred = Bridge.fit(new, old, kind="rotation", options={"centred": True})
-    assert torch.allclose(centred(new), old, atol=1e-4)
+    assert np.allclose(weight @ weight.T, np.eye(32), atol=1e-5)
+    centred = Bridge.fit(new=new, old=old, kind="rotation", options={"centred": True})
+    assert np.allclose(centred(new), old, atol=1e-4)
 
 
 def test_directions_that_pairs_do_not_span_are_dropped():
     """Ten pairs span ten directions; a query outside them has no place in the old space."""
     old = drawn(10, 32, 0)
-    bridge = Bridge.fit(turned(old, 32), old, kind="rotation")
-    assert np.linalg.matrix_rank(bridge.map.weight.numpy(), tol=1e-3) <= 10
+    bridge = Bridge.fit(new=turned(old, 32), old=old, kind="rotation")
+    assert np.linalg.matrix_rank(bridge.map.weight, tol=1e-3) <= 10
 
 
 def test_none_wins_in_one_space_and_loses_between_two():
     items = drawn(600, 32, 0)
-    near = unit(items + 0.05 * torch.randn(items.shape) / 32**0.5)
-    same = Bridge.fit(near, items)
+    near = unit(items + 0.05 * np.random.default_rng(1).standard_normal(items.shape) / 32**0.5)
+    same = Bridge.fit(new=near, old=items)
     assert same.kind == "none"
     assert same.helps
-    assert torch.allclose(same(near), near)
+    assert np.allclose(same(near), near)
     wide = drawn(600, 128, 0)
-    other = Bridge.fit(turned(wide, 128, 0.1), wide)
+    other = Bridge.fit(new=turned(wide, 128, 0.1), old=wide)
     assert other.kind == "rotation"
     assert other.helps
     values = {one.kind: one.value for one in other.evidence.candidates}
@@ -103,7 +100,7 @@ def test_none_wins_in_one_space_and_loses_between_two():
     ("new_dim", "old_dim", "count"), [(32, 32, 600), (32, 32, 20), (64, 1280, 300), (1280, 64, 300)]
 )
 def test_unrelated_spaces_are_not_bridged(new_dim, old_dim, count):
-    bridge = Bridge.fit(drawn(count, new_dim, 0, classes=count), drawn(count, old_dim, 9, classes=count))
+    bridge = Bridge.fit(new=drawn(count, new_dim, 0, classes=count), old=drawn(count, old_dim, 9, classes=count))
     assert not bridge.helps
 
 
@@ -113,7 +110,7 @@ def unrelated(dim: int, copies: int = 1, classes: int = 100):
     def make(count: int):
         different = -(-count // copies)
         new, old = drawn(different, dim, 3, classes=classes), drawn(different, dim, 4, classes=classes)
-        return new.repeat(copies, 1)[:count], old.repeat(copies, 1)[:count]
+        return np.tile(new, (copies, 1))[:count], np.tile(old, (copies, 1))[:count]
 
     return make
 
@@ -122,7 +119,7 @@ def related(new_dim: int, old_dim: int, *, noise: float = 0.1, classes: int = 20
     """Items embedded by two models, in spaces that differ by a rotation and noise."""
 
     def make(count: int):
-        base = drawn(-(-count // copies), min(new_dim, old_dim), 0, classes=classes).repeat(copies, 1)[:count]
+        base = np.tile(drawn(-(-count // copies), min(new_dim, old_dim), 0, classes=classes), (copies, 1))[:count]
         return turned(base, new_dim, noise, 1), turned(base, old_dim, noise, 2)
 
     return make
@@ -139,16 +136,16 @@ def nearly_identical(count: int):
 
 
 def all_equal(count: int):
-    return torch.ones(count, 16), torch.ones(count, 16)
+    return np.ones((count, 16)), np.ones((count, 16))
 
 
 def half_precision(count: int):
-    return tuple(rows.half() for rows in related(32, 32)(count))
+    return tuple(rows.astype(np.float16) for rows in related(32, 32)(count))
 
 
 def backwards(count: int):
     """Arrays with negative and with wide strides."""
-    new, old = (rows.numpy() for rows in related(32, 32)(count))
+    new, old = related(32, 32)(count)
     return np.flip(new, 0).copy()[::-1], np.repeat(old, 2, axis=1)[:, ::2]
 
 
@@ -174,16 +171,16 @@ KINDS_OF_LABELS = {
 }
 
 
-def overlaps(queries: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def overlaps(queries: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Overlap@10 of each item's hits among the other items with those of the new space, by a plain loop."""
     found = []
     for i in range(len(new)):
         hits = []
         for scores in (old @ queries[i], new @ new[i]):
             scores[i] = -2
-            hits.append(set(scores.argsort(descending=True, stable=True)[:10].tolist()))
+            hits.append(set(np.argsort(-scores, kind="stable")[:10].tolist()))
         found.append(len(hits[0] & hits[1]) / 10)
-    return torch.tensor(found)
+    return np.array(found)
 
 
 @pytest.mark.parametrize("labelled", KINDS_OF_LABELS)
@@ -192,14 +189,14 @@ def overlaps(queries: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> tor
 def test_the_chosen_kind_is_never_worse_than_none(case, pairs, labelled):
     """On items that had no part in the choice, by more than the noise; the noise is three standard errors."""
     new, old = WORST[case](pairs + 200)
-    bridge = Bridge.fit(new[:pairs], old[:pairs], labels=KINDS_OF_LABELS[labelled](pairs))
-    unseen, stored = (unit(torch.as_tensor(np.ascontiguousarray(rows[pairs:])).float()) for rows in (new, old))
+    bridge = Bridge.fit(new=new[:pairs], old=old[:pairs], labels=KINDS_OF_LABELS[labelled](pairs))
+    unseen, stored = (unit(rows[pairs:]) for rows in (new, old))
     bridged = bridge(unseen)
-    assert bool(bridged.isfinite().all())
+    assert np.isfinite(bridged).all()
     assert bridge.scale.slope > 0
     if unseen.shape == stored.shape:
         gain = overlaps(bridged, stored, unseen) - overlaps(unseen, stored, unseen)
-        assert float(gain.mean()) >= -3 * float(gain.std()) / len(gain) ** 0.5
+        assert gain.mean() >= -3 * gain.std(ddof=1) / len(gain) ** 0.5
     if case.startswith(("unrelated", "all vectors")):
         assert not bridge.helps
     elif pairs == 700:
@@ -210,14 +207,14 @@ def test_the_chosen_kind_is_never_worse_than_none(case, pairs, labelled):
 def test_labels_that_random_hits_match_do_not_decide(labels):
     """All candidates would be equally good, and queries as they are would win, though they find nothing."""
     items = drawn(700, 32, 0, classes=1)
-    bridge = Bridge.fit(turned(items, 32, 0.1), items, labels=labels)
+    bridge = Bridge.fit(new=turned(items, 32, 0.1), old=items, labels=labels)
     assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("overlap@10", "rotation", True)
 
 
 def test_labels_of_what_is_similar_decide():
     items = drawn(700, 32, 0, classes=5)
     labels = nearest(items, items[:5]).indices[:, 0].tolist()
-    bridge = Bridge.fit(turned(items, 32, 0.1), items, labels=labels)
+    bridge = Bridge.fit(new=turned(items, 32, 0.1), old=items, labels=labels)
     assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("top1", "rotation", True)
     codes = np.array(labels)
     chance = np.mean([(np.delete(codes, i) == one).mean() for i, one in enumerate(codes)])
@@ -231,32 +228,42 @@ def test_unknown_labels_are_no_class(unknown):
     labels = nearest(items, items[:5]).indices[:, 0].tolist()
     new, known = turned(items, 32, 0.1), [label if i % 4 else None for i, label in enumerate(labels)]
     named = [unknown if label is None else label for label in known]
-    one, other = (Bridge.fit(new, items, labels=given).evidence for given in (known, named))
+    one, other = (Bridge.fit(new=new, old=items, labels=given).evidence for given in (known, named))
     assert (one.measure, one.chance, one.chosen.value) == (other.measure, other.chance, other.chosen.value)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_queries_on_a_gpu_are_bridged():
+def test_tensors_of_torch_are_taken():
+    torch = pytest.importorskip("torch")
     items = drawn(60, 32, 0)
-    bridge = Bridge.fit(turned(items, 32, 0.1), items)
-    found = bridge(items[:3].cuda())
-    assert found.device.type == "cuda"
-    assert torch.equal(found.cpu(), bridge(items[:3]))
+    new = turned(items, 32, 0.1)
+    bridge = Bridge.fit(new=torch.from_numpy(new), old=torch.from_numpy(items).double())
+    queries = torch.from_numpy(new[:3]).requires_grad_()
+    assert np.array_equal(bridge(queries), Bridge.fit(new=new, old=items)(new[:3]))
+
+
+def test_a_bridge_is_shown_in_a_sentence():
+    items = drawn(200, 32, 0)
+    shown = repr(Bridge.fit(new=turned(items, 32, 0.1), old=items))
+    assert re.fullmatch(
+        r"Bridge from 32 to 32 numbers by rotation, fitted on 200 pairs; it helps: its overlap@10 on 60 held-out pairs "
+        r"is [\d.]+ %, without a bridge [\d.]+ %, by chance 16.9 %",
+        shown,
+    ), shown
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("collapsed", ["new", "old"])
 def test_a_collapsed_model_is_not_bridged(collapsed, seed):
     """All its vectors are equal, so that all queries get one ranking, which can agree with another one by chance."""
-    items, equal = drawn(200, 16, seed, classes=200), torch.ones(200, 16)
+    items, equal = drawn(200, 16, seed, classes=200), np.ones((200, 16))
     new, old = (equal, items) if collapsed == "new" else (items, equal)
-    assert not Bridge.fit(new, old).helps
+    assert not Bridge.fit(new=new, old=old).helps
 
 
 def nearly_collapsed(seed):
     """New vectors that are nearly equal, so that all queries find about the same items, and unrelated old ones."""
-    random = torch.Generator().manual_seed(seed)
-    old, new = (torch.randn(300, 64, generator=random) for _ in range(2))
+    random = np.random.default_rng(seed)
+    old, new = (random.standard_normal((300, 64)) for _ in range(2))
     return 1 + 0.01 * new, old
 
 
@@ -266,9 +273,10 @@ def test_chance_is_the_overlap_with_the_hits_of_other_queries():
     split = split_pairs(300, 0)
     stored, wanted = old[split.held], new[split.held]
 
-    def hits(queries: torch.Tensor, items: torch.Tensor) -> list[set[int]]:
-        scores = (queries @ items.T).fill_diagonal_(-2)
-        return [set(row.argsort(descending=True, stable=True)[:10].tolist()) for row in scores]
+    def hits(queries: np.ndarray, items: np.ndarray) -> list[set[int]]:
+        scores = queries @ items.T
+        np.fill_diagonal(scores, -2)
+        return [set(np.argsort(-row, kind="stable")[:10].tolist()) for row in scores]
 
     shown, right = hits(wanted, stored), hits(wanted, wanted)
     count = len(shown)
@@ -283,22 +291,22 @@ def test_chance_is_the_overlap_with_the_hits_of_other_queries():
 
 
 def test_a_nearly_collapsed_model_is_not_bridged():
-    helped = [Bridge.fit(*nearly_collapsed(seed), kind="none").helps for seed in range(60)]
+    helped = [Bridge.fit(**dict(zip(("new", "old"), nearly_collapsed(seed))), kind="none").helps for seed in range(60)]
     assert sum(helped) <= 1
 
 
 def test_equal_pairs_count_once():
     items = drawn(60, 32, 0)
     new = turned(items, 32, 0.1)
-    once, thrice = Bridge.fit(new, items), Bridge.fit(new.repeat(3, 1), items.repeat(3, 1))
+    once, thrice = Bridge.fit(new=new, old=items), Bridge.fit(new=np.tile(new, (3, 1)), old=np.tile(items, (3, 1)))
     assert thrice.evidence.pairs == 60
     assert {**thrice.as_json(), "evidence": None} == {**once.as_json(), "evidence": None}
-    assert torch.equal(once(new), thrice(new))
+    assert np.array_equal(once(new), thrice(new))
 
 
 def test_equal_scores_share_their_ranks():
     """Old vectors that are all equal: an item's own vector is in the middle of the ranking, not first."""
-    bridge = Bridge.fit(drawn(20, 8, 0), torch.ones(20, 8))
+    bridge = Bridge.fit(new=drawn(20, 8, 0), old=np.ones((20, 8)))
     assert bridge.evidence.measure == "reciprocal rank"
     assert bridge.evidence.chosen.value < bridge.evidence.chance
     assert not bridge.helps
@@ -309,29 +317,29 @@ def test_equal_scores_share_their_ranks():
     [
         (lambda new, old: (new[:-1], old), "new has 29 rows and old 30"),
         (lambda new, old: (new[:5], old[:5]), "5 pairs are too few"),
-        (lambda new, old: (new * torch.tensor([float("nan")] + [1.0] * 7), old), "new: 30 of 30 rows hold NaN"),
-        (lambda new, old: (new, old * (torch.arange(30) > 1)[:, None]), "old: 2 of 30 rows are zero"),
+        (lambda new, old: (new * np.array([float("nan")] + [1.0] * 7), old), "new: 30 of 30 rows hold NaN"),
+        (lambda new, old: (new, old * (np.arange(30) > 1)[:, None]), "old: 2 of 30 rows are zero"),
         (lambda new, old: (new[0], old), "new has shape"),
     ],
 )
 def test_bad_pairs_are_refused(change, message):
     new, old = change(drawn(30, 8, 0), drawn(30, 8, 1))
     with pytest.raises(HoldfastError, match=message):
-        Bridge.fit(new, old)
+        Bridge.fit(new=new, old=old)
 
 
 def test_bad_calls_and_folders_are_refused(tmp_path):
     new, old = drawn(60, 8, 0), drawn(60, 12, 1)
     with pytest.raises(HoldfastError, match="unknown kind of bridge 'magic'; known: affine, auto"):
-        Bridge.fit(new, old, kind="magic")
+        Bridge.fit(new=new, old=old, kind="magic")
     with pytest.raises(HoldfastError, match="cannot be compared"):
-        Bridge.fit(new, old, kind="none")
+        Bridge.fit(new=new, old=old, kind="none")
     with pytest.raises(HoldfastError, match="belong to one kind"):
-        Bridge.fit(new, old, options={"ridge": 1.0})
-    bridge = Bridge.fit(new, old, kind="rotation")
+        Bridge.fit(new=new, old=old, options={"ridge": 1.0})
+    bridge = Bridge.fit(new=new, old=old, kind="rotation")
     with pytest.raises(HoldfastError, match="takes Q x 8"):
         bridge(old)
-    assert torch.allclose(bridge(1e38 * torch.as_tensor(new)), bridge(new), atol=1e-6)  # its length overflows float32
+    assert np.allclose(bridge(np.float32(1e38) * new), bridge(new), atol=1e-6)  # its length overflows float32
     with pytest.raises(HoldfastError, match="1 of 2 queries hold NaN or infinity"):
         bridge([[1.0] * 8, [np.inf] * 8])
     bridge.save(tmp_path / "b")
@@ -373,32 +381,31 @@ NAN, HUGE = float("nan"), float("inf")
         ("rotation", {"evidence": {"curve": [[10, "x"]]}}),
         ("rotation", {"tensors": {"map.weight": lambda t: t * NAN}}),
         ("rotation", {"tensors": {"map.weight": lambda t: t * 1e30}}),
-        ("rotation", {"tensors": {"map.weight": lambda t: t.double()}}),
+        ("rotation", {"tensors": {"map.weight": lambda t: t.astype(np.float64)}}),
         ("rotation", {"tensors": {"map.weight": lambda t: t.T}}),
         ("rotation", {"tensors": {"map.weight": None}}),
-        ("rotation", {"tensors": {"map.more": torch.ones_like}}),
+        ("rotation", {"tensors": {"map.more": np.ones_like}}),
         ("rotation", {"tensors": {"map.bias": lambda t: t[None]}}),
         ("rotation", {"tensors": {"map.bias": lambda t: t[:1]}}),
         ("rotation", {"tensors": {"error_weights": lambda t: t[1:]}}),
-        ("rotation", {"tensors": {"error_weights": lambda t: t / 0}}),
+        ("rotation", {"tensors": {"error_weights": lambda t: t * HUGE}}),
         ("rotation", {"tensors": {"fitted": lambda t: t[:, :5]}}),
         ("rotation", {"tensors": {"fitted": lambda t: t * NAN}}),
-        ("residual_mlp", {"tensors": {"map.network.0.bias": lambda t: t[:1]}}),
-        ("residual_mlp", {"tensors": {"map.network.2.weight": lambda t: t * NAN}}),
+        ("rotation", {"tensors": {"fitted": None}}),
         ("local", {"tensors": {"map.residuals": lambda t: t[:5]}}),
-        *(("local", {"tensors": {"map.settings": lambda t, i=i: t * torch.eye(3)[i]}}) for i in (0, 1)),
+        *(("local", {"tensors": {"map.settings": lambda t, i=i: t * np.eye(3, dtype=np.float32)[i]}}) for i in (0, 1)),
         ("local", {"tensors": {"map.settings": lambda t: t + HUGE}}),
-        ("local", {"tensors": {"map.settings": lambda t: t * torch.tensor([1, 1e-40, 1])}}),
+        ("local", {"tensors": {"map.settings": lambda t: t * np.array([1, 1e-40, 1], np.float32)}}),
     ],
 )
 def test_numbers_that_no_fit_gives_are_refused(kind, change, tmp_path):
     new, old = drawn(60, 8, 0), drawn(60, 8 if kind == "none" else 12, 1)
-    Bridge.fit(new, old, kind=kind, options=FAST.get(kind)).save(tmp_path / "b")
+    Bridge.fit(new=new, old=old, kind=kind, options=FAST.get(kind)).save(tmp_path / "b")
     Bridge.load(tmp_path / "b")
     record = json.loads((tmp_path / "b" / "bridge.json").read_text())
     tensors, _ = read_tensors(tmp_path / "b" / "bridge.safetensors")
     for name, make in change.pop("tensors", {}).items():
-        tensors[name] = None if make is None else make(tensors.get(name, torch.ones(3)))
+        tensors[name] = None if make is None else make(tensors.get(name, np.ones(3, np.float32)))
     for name, value in change.items():
         record[name] = {**record[name], **value} if name in ("scale", "evidence") else value
     write_tensors(tmp_path / "b" / "bridge.safetensors", {name: t for name, t in tensors.items() if t is not None})
@@ -409,18 +416,18 @@ def test_numbers_that_no_fit_gives_are_refused(kind, change, tmp_path):
 
 def test_scores_are_standardised_over_the_best_of_each_query():
     new, old = drawn(200, 32, 0), drawn(200, 24, 1)
-    bridged = unit(old + 0.5 * torch.randn(old.shape) / 24**0.5)
+    bridged = unit(old + 0.5 * np.random.default_rng(2).standard_normal(old.shape) / 24**0.5)
     scale = measure_scale(bridged, old, new)
 
     def best(queries, items):
-        rows = (queries @ items.T).numpy()
+        rows = queries @ items.T
         return np.array([sorted(np.delete(row, i))[-5:] for i, row in enumerate(rows)])
 
-    merged, wanted = scale(torch.from_numpy(best(bridged, old))), best(new, new)
+    merged, wanted = scale(best(bridged, old)), best(new, new)
     assert float(merged.mean()) == pytest.approx(wanted.mean(), abs=1e-5)
-    assert float(merged.std()) == pytest.approx(wanted.std(ddof=1), abs=1e-5)
+    assert float(merged.std(ddof=1)) == pytest.approx(wanted.std(ddof=1), abs=1e-5)
     assert scale.cosine(scale.score(0.4)) == pytest.approx(0.4)
-    assert float(scale(torch.tensor(0.4))) == pytest.approx(scale.score(0.4))
+    assert float(scale(np.array(0.4))) == pytest.approx(scale.score(0.4))
     few = measure_scale(bridged[:50], old[:50], new[:50])
     full = few.deviation_new / few.deviation_old
     assert few.slope == pytest.approx(0.5 * full + 0.5)  # half way to the raw score
@@ -428,19 +435,19 @@ def test_scores_are_standardised_over_the_best_of_each_query():
     part = measure_scale(bridged[:80], old, new)  # fewer queries than items
     assert (part.pairs, part.slope != scale.slope) == (200, True)
     assert measure_scale(bridged[:1], old[:1], new[:1]).is_raw
-    flat = torch.ones(5, 4) / 2
+    flat = np.ones((5, 4), np.float32) / 2
     assert measure_scale(flat, flat, flat).is_raw
 
 
 def test_old_items_are_shown_fairly():
     """Scores of the new space have a long tail: mean and deviation of all scores would hide the old items."""
     base = drawn(1500, 24, 0, classes=200)
-    new = unit(base.sign() * base.abs() ** 4)
-    bridge = Bridge.fit(new, turned(base, 24), kind="rotation")
+    new = unit(np.sign(base) * np.abs(base) ** 4)
+    bridge = Bridge.fit(new=new, old=turned(base, 24), kind="rotation")
     assert bridge.evidence.chosen.scaled
     for ratio in bridge.evidence.chosen.exposure.values():
         assert 0.8 <= ratio <= 1.25
-    same = Bridge.fit(base, base)
+    same = Bridge.fit(new=base, old=base)
     assert same.kind == "none"
     assert same.scale.is_raw
 
@@ -449,7 +456,7 @@ def test_old_items_are_shown_fairly():
 def test_fitted_pairs_in_the_gallery_do_not_make_unrelated_spaces_look_related(items):
     """A map memorises its pairs and finds them above chance; that says nothing about other items."""
     rng = np.random.default_rng(0)
-    bridge = Bridge.fit(rng.standard_normal((300, 16)), drawn(300, 16, 1, classes=10), items=items)
+    bridge = Bridge.fit(new=rng.standard_normal((300, 16)), old=drawn(300, 16, 1, classes=10), items=items)
     best = bridge.evidence.chosen
     assert best.value - 3 * best.error > bridge.evidence.chance or items > 600
     assert not bridge.helps
@@ -458,8 +465,8 @@ def test_fitted_pairs_in_the_gallery_do_not_make_unrelated_spaces_look_related(i
 def test_a_shared_space_stored_in_two_sizes(tmp_path):
     """``none`` with queries that the caller converts: kept and read again, although the sizes differ."""
     full = drawn(200, 24, 3)
-    new, old = full, torch.nn.functional.normalize(full[:, :20], dim=1)
-    bridge = Bridge.fit(new, old, kind="none", unbridged=full[:, :20])
+    new, old = full, unit(full[:, :20])
+    bridge = Bridge.fit(new=new, old=old, kind="none", unbridged=full[:, :20])
     bridge.save(tmp_path / "bridge")
     again = Bridge.load(tmp_path / "bridge")
     assert (again.kind, again.dims) == ("none", (24, 20))
@@ -478,18 +485,18 @@ def test_a_shared_space_stored_in_two_sizes(tmp_path):
 def test_fitted_pairs_are_searched_as_in_the_gallery(pairs, items, held, beside):
     split = split_pairs(pairs, 0, items)
     assert (len(split.held), len(split.also_searched)) == (held, beside)
-    assert sorted(torch.cat([split.held, split.fitted]).tolist()) == list(range(pairs))
+    assert sorted(np.concatenate([split.held, split.fitted]).tolist()) == list(range(pairs))
     assert set(split.also_searched.tolist()) <= set(split.fitted.tolist())
 
 
 @pytest.mark.parametrize("kind", ["local", "rotation"])
 def test_many_queries_give_what_each_of_them_gives(kind):
     base = drawn(700, 16, 0)
-    bridge = Bridge.fit(base[:100], turned(base, 24)[:100], kind=kind)
+    bridge = Bridge.fit(new=base[:100], old=turned(base, 24)[:100], kind=kind)
     together = bridge(base)
     assert together.shape == (700, 24)
     for row in (0, 255, 256, 699):
-        assert torch.allclose(together[row], bridge(base[row : row + 1])[0], atol=1e-6)
+        assert np.allclose(together[row], bridge(base[row : row + 1])[0], atol=1e-6)
     assert bridge(base[:0]).shape == (0, 24)
 
 
@@ -498,8 +505,8 @@ def test_many_queries_give_what_each_of_them_gives(kind):
 def test_queries_as_they_are_never_win_between_two_spaces(seed, count):
     """Scores of unrelated vectors can be scaled until old items are shown fairly often; that is no reason."""
     base = drawn(count, 64, seed, classes=100)
-    bent = unit(base.sign() * base.abs() ** 1.5)
-    bridge = Bridge.fit(turned(bent, 64, 0.6, seed + 1), base, seed=seed)
+    bent = unit(np.sign(base) * np.abs(base) ** 1.5)
+    bridge = Bridge.fit(new=turned(bent, 64, 0.6, seed + 1), old=base, seed=seed)
     assert bridge.kind != "none"
     assert bridge.helps
 
@@ -508,16 +515,14 @@ def test_queries_as_they_are_never_win_between_two_spaces(seed, count):
 def test_a_map_of_few_directions_is_kept_as_two_factors(kind, tmp_path):
     base = drawn(400, 8, 0)
     new, old = turned(base, 40), turned(base, 40, seed=2)
-    whole, short = (Bridge.fit(new, old, kind=kind, options=options) for options in ({}, {"rank": 8}))
+    whole, short = (Bridge.fit(new=new, old=old, kind=kind, options=options) for options in ({}, {"rank": 8}))
     assert [tuple(one.shape) for one in short.map.factors] == [(40, 8), (8, 40)]
-    assert torch.allclose(short(new), whole(new), atol=1e-4)  # the items span eight directions
+    assert np.allclose(short(new), whole(new), atol=1e-4)  # the items span eight directions
     short.save(tmp_path / "bridge")
-    assert torch.equal(Bridge.load(tmp_path / "bridge")(new), short(new))
+    assert np.array_equal(Bridge.load(tmp_path / "bridge")(new), short(new))
     export_npz(short, tmp_path / "bridge.npz")
     arrays = np.load(tmp_path / "bridge.npz")
-    assert torch.allclose(
-        unit(torch.from_numpy(new.numpy() @ arrays["weight"] + arrays["bias"])), short(new), atol=1e-5
-    )
+    assert np.allclose(unit(new @ arrays["weight"] + arrays["bias"]), short(new), atol=1e-5)
 
 
 @pytest.mark.parametrize(("directions", "expected"), [(16, 20), (60, None)])
@@ -525,7 +530,7 @@ def test_large_maps_use_fewer_directions_if_nothing_is_lost(directions, expected
     monkeypatch.setattr(choice, "SHORT_FROM", 64)
     monkeypatch.setattr(choice, "SHORT_RANK", 20)
     base = drawn(700, directions, 0)
-    bridge = Bridge.fit(turned(base, 64, 0.05), turned(base, 64, 0.05, seed=2))
+    bridge = Bridge.fit(new=turned(base, 64, 0.05), old=turned(base, 64, 0.05, seed=2))
     assert bridge.options.get("rank") == expected
     assert sum("rank" in one.options for one in bridge.evidence.candidates) == 1
 
@@ -534,7 +539,7 @@ def test_vectors_that_were_rounded_to_half_precision_are_recognised():
     for size in (8, 128, 1024):
         rng = np.random.default_rng(size)
         new, old = rng.standard_normal((60, size)), rng.standard_normal((60, size))
-        bridge = Bridge.fit(new, old, kind="rotation")
+        bridge = Bridge.fit(new=new, old=old, kind="rotation")
         half = (new / np.linalg.norm(new, axis=1, keepdims=True)).astype(np.float16)
         assert bridge.was_fitted_on(half).all()
         assert not bridge.was_fitted_on(rng.standard_normal((2000, size))).any()
@@ -548,24 +553,23 @@ def test_vectors_that_were_rounded_to_half_precision_are_recognised():
         ("affine", {"ridge": -1.0}, "affine: ridge must be a number of at least 0"),
         ("local", {"neighbours": 0}, "local: neighbours must be a whole number"),
         ("local", {"temperature": 0.0}, "local: temperature must be above 0"),
-        ("residual_mlp", {"steps": -1}, "residual_mlp: steps must be a whole number"),
         ("none", {"rank": 3}, "unknown option of none 'rank'"),
     ],
 )
 def test_options_of_a_kind_are_checked(kind, options, message):
     rows = np.random.default_rng(0).standard_normal((40, 8))
     with pytest.raises(HoldfastError, match=re.escape(message)):
-        Bridge.fit(rows, rows, kind=kind, options=options)
+        Bridge.fit(new=rows, old=rows, kind=kind, options=options)
 
 
 def test_vectors_without_numbers_are_refused():
     with pytest.raises(HoldfastError, match=r"new has shape \(40, 0\)"):
-        Bridge.fit(np.zeros((40, 0)), np.ones((40, 3)))
+        Bridge.fit(new=np.zeros((40, 0)), old=np.ones((40, 3)))
 
 
 def test_saving_a_bridge_does_not_remove_other_files(tmp_path):
     rows = np.random.default_rng(0).standard_normal((40, 8))
-    bridge = Bridge.fit(rows, rows, kind="rotation")
+    bridge = Bridge.fit(new=rows, old=rows, kind="rotation")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(HoldfastError, match=re.escape("exists and holds notes.txt, which would be lost")):
         bridge.save(tmp_path)
@@ -574,19 +578,9 @@ def test_saving_a_bridge_does_not_remove_other_files(tmp_path):
     assert Bridge.load(tmp_path / "b").kind == "rotation"
 
 
-@pytest.mark.parametrize("older", [None, torch.arange(40)])
-def test_a_bridge_that_does_not_know_what_it_was_fitted_on(older, tmp_path):
-    rows = np.random.default_rng(0).standard_normal((40, 8))
-    Bridge.fit(rows, rows, kind="rotation").save(tmp_path / "b")
-    tensors, _ = read_tensors(tmp_path / "b" / "bridge.safetensors")
-    del tensors["fitted"]
-    write_tensors(tmp_path / "b" / "bridge.safetensors", tensors | ({} if older is None else {"fitted": older}))
-    assert not Bridge.load(tmp_path / "b").was_fitted_on(rows).any()
-
-
 def test_a_bridge_that_is_made_without_fingerprints_was_fitted_on_nothing():
     rows = np.random.default_rng(0).standard_normal((40, 8))
-    fitted = Bridge.fit(rows, rows, kind="rotation")
+    fitted = Bridge.fit(new=rows, old=rows, kind="rotation")
     made = Bridge(
         fitted.kind, fitted.options, fitted.dims, fitted.map, fitted.scale, fitted.error_weights, fitted.evidence
     )
@@ -595,26 +589,25 @@ def test_a_bridge_that_is_made_without_fingerprints_was_fitted_on_nothing():
 
 def test_items_that_were_embedded_twice_count_once():
     """Copies differ in the last bits. On both sides of the split they would make unrelated spaces look alike."""
-    generator = torch.Generator().manual_seed(0)
-    new, old = (torch.randn(150, width, generator=generator).repeat(3, 1) for width in (24, 16))
-    noise = 1e-6 * torch.randn(450, 24, generator=generator)
-    bridge = Bridge.fit(new + noise, old)
+    random = np.random.default_rng(0)
+    new, old = (np.tile(random.standard_normal((150, width)), (3, 1)) for width in (24, 16))
+    noise = 1e-6 * random.standard_normal((450, 24))
+    bridge = Bridge.fit(new=new + noise, old=old)
     assert bridge.evidence.pairs == 150
     assert not bridge.helps
-    different = Bridge.fit(new[:150] + noise[:150], old[:150] + 0.1)
+    different = Bridge.fit(new=new[:150] + noise[:150], old=old[:150] + 0.1)
     assert different.evidence.pairs == 150
-    equal = Bridge.fit(torch.ones(3000, 8) + 1e-6 * torch.randn(3000, 8, generator=generator), torch.ones(3000, 4))
+    equal = Bridge.fit(new=np.ones((3000, 8)) + 1e-6 * random.standard_normal((3000, 8)), old=np.ones((3000, 4)))
     assert not equal.helps
 
 
 def test_vectors_that_were_rounded_are_recognised():
-    generator = torch.Generator().manual_seed(0)
-    new, old = (torch.nn.functional.normalize(torch.randn(200, 64, generator=generator)) for _ in range(2))
-    bridge = Bridge.fit(new, old, kind="rotation")
-    for dtype in (torch.float16, torch.bfloat16):
-        assert bridge.was_fitted_on(new.to(dtype).float()).all()
-    other = torch.nn.functional.normalize(torch.randn(2000, 64, generator=generator))
-    assert not bridge.was_fitted_on(other).any()
+    new, old = drawn(200, 64, 0, classes=200), drawn(200, 64, 1, classes=200)
+    bridge = Bridge.fit(new=new, old=old, kind="rotation")
+    bfloat16 = (new.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    for rounded in (new.astype(np.float16), bfloat16):
+        assert bridge.was_fitted_on(rounded).all()
+    assert not bridge.was_fitted_on(drawn(2000, 64, 2, classes=2000)).any()
 
 
 @pytest.mark.parametrize(
@@ -628,4 +621,4 @@ def test_vectors_that_were_rounded_are_recognised():
 )
 def test_options_that_cannot_be_used(keywords, message):
     with pytest.raises(HoldfastError, match=message):
-        Bridge.fit(torch.randn(20, 6), torch.randn(20, 4), **keywords)
+        Bridge.fit(new=drawn(20, 6, 0), old=drawn(20, 4, 1), **keywords)

@@ -60,7 +60,7 @@ def run_commands(text):
 def assert_numpy_lines_equal_the_bridge(names):
     """What the page computes with NumPy from the exported file is what the bridge computes."""
     bridge = Bridge.load("bridges/2-to-1")
-    cosines = bridge(names["queries"]).numpy() @ names["stored"].T
+    cosines = bridge(names["queries"]) @ names["stored"].T
     np.testing.assert_allclose(names["cosines"], cosines, atol=1e-5)
     np.testing.assert_allclose(names["scores"], bridge.scale.offset + bridge.scale.slope * cosines, atol=1e-5)
 
@@ -83,7 +83,7 @@ def test_options_exist():
     """Also those in the text and in commands that need images or a server."""
     verbs = get_command(app).commands  # type: ignore[attr-defined]
     verbs = {**verbs, **{f"gallery {name}": verb for name, verb in verbs["gallery"].commands.items()}}
-    found = re.findall(r"(?<!from )holdfast ((?:gallery )?[a-z]+)((?:\\\n|[^\n`])*)", re.sub(r"\n```", "\n`", PAGE))
+    found = re.findall(r"(?<!from )holdfast ((?:gallery )?[a-z-]+)((?:\\\n|[^\n`])*)", re.sub(r"\n```", "\n`", PAGE))
     assert len(found) > 15
     for verb, rest in found:
         known = {name for option in verbs[verb].params for name in (*option.opts, *option.secondary_opts)}

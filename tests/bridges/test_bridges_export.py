@@ -4,13 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast.bridges import BRIDGES, Bridge, export_bridge
 from holdfast.core.errors import HoldfastError
 
-FAST = {"lambda_orthogonal": {"steps": 5}, "residual_mlp": {"steps": 20, "hidden": 16}}
-LINEAR = ("rotation", "affine", "lambda_orthogonal")
+LINEAR = ("rotation", "affine")
 
 
 def pairs(new_dim: int, old_dim: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +22,7 @@ def pairs(new_dim: int, old_dim: int, count: int = 200) -> tuple[np.ndarray, np.
 def fitted(kind: str, new_dim: int = 24, old_dim: int = 40) -> tuple[Bridge, np.ndarray]:
     new, old = pairs(new_dim, old_dim)
     queries = np.random.default_rng(1).standard_normal((7, new_dim)).astype(np.float32)
-    return Bridge.fit(new, old, kind=kind, options=FAST.get(kind, {})), queries
+    return Bridge.fit(new=new, old=old, kind=kind), queries
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -36,8 +34,8 @@ def test_the_arrays_are_one_line_of_numpy(kind, tmp_path):
     q = q @ b["weight"] + b["bias"]
     q /= np.linalg.norm(q, axis=1, keepdims=True)
     np.testing.assert_allclose(q, bridge(queries), atol=1e-5)
-    cosine = torch.linspace(-1, 1, 5)
-    np.testing.assert_allclose(b["offset"] + b["slope"] * cosine.numpy(), bridge.scale(cosine), atol=1e-6)
+    cosine = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(b["offset"] + b["slope"] * cosine, bridge.scale(cosine), atol=1e-6)
 
 
 def test_queries_as_they_are_have_the_identity(tmp_path):
@@ -58,27 +56,16 @@ def test_what_is_more_than_a_matrix_is_refused_as_arrays(kind, tmp_path):
 
 
 def test_every_kind_can_be_exported():
-    assert {*LINEAR, "residual_mlp", "local"} == set(BRIDGES)
+    assert {*LINEAR, "local"} == set(BRIDGES)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "rotation",
-        "local",
-        pytest.param("residual_mlp", marks=pytest.mark.slow),
-        pytest.param("affine", marks=pytest.mark.slow),
-        pytest.param("lambda_orthogonal", marks=pytest.mark.slow),
-        pytest.param("none", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("kind", ["rotation", "affine", "local", "none"])
 def test_onnx_gives_what_the_bridge_gives(kind, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     bridge, queries = fitted(kind, 24, 24 if kind == "none" else 40)
     export_bridge(bridge, tmp_path / "bridge.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "bridge.onnx", providers=["CPUExecutionProvider"])
-    queries[2] = 0
+    queries[2], queries[3], queries[4] = 0, 1e30 * queries[3], 1e-30 * queries[4]
     for count in (1, 3, 7):
         (found,) = session.run(["queries"], {"vectors": queries[:count]})
         np.testing.assert_allclose(found, bridge(queries[:count]), atol=1e-5)

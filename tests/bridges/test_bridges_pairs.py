@@ -4,12 +4,11 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast.bridges import read_pairs
 from holdfast.bridges.bridge import _different
 from holdfast.core.errors import HoldfastError
-from holdfast.train.geometry import unit
+from holdfast.vectors.lengths import unit
 
 OLD = np.random.default_rng(0).standard_normal((30, 8))
 NEW = np.random.default_rng(1).standard_normal((30, 5))
@@ -34,7 +33,7 @@ def test_a_draw_is_seeded_and_keeps_pairs_together():
     first, again, other = (read_pairs(OLD, NEW, most=10, seed=seed) for seed in (3, 3, 4))
     assert np.array_equal(first.old, again.old)
     assert not np.array_equal(first.old, other.old)
-    rows = [int(np.flatnonzero(np.isclose(NEW, row, atol=1e-6).all(1))[0]) for row in first.new.numpy()]
+    rows = [int(np.flatnonzero(np.isclose(NEW, row, atol=1e-6).all(1))[0]) for row in first.new]
     np.testing.assert_allclose(first.old, OLD[rows], rtol=1e-6)
     assert (len(first), first.found) == (10, 30)
 
@@ -80,17 +79,17 @@ def test_copies_are_found_wherever_they_are(kind):
     for name, rows in (("old only", new), ("new only", old)):
         if kind != name:
             rows[copies] = rows[kept] * (1 + 1e-6 * rng.standard_normal((300, rows.shape[1])))
-    spaces = [unit(torch.from_numpy(rows).float()) for rows in (new, old)]
-    near = torch.stack([rows @ rows.T > 1 - 1e-6 for rows in spaces]).all(0)
-    first = near.int().argmax(1)  # the first item that each is a copy of
-    expected = (first == torch.arange(600)).nonzero()[:, 0]
+    spaces = [unit(rows) for rows in (new, old)]
+    near = np.all([rows @ rows.T > 1 - 1e-6 for rows in spaces], axis=0)
+    first = near.argmax(axis=1)  # the first item that each is a copy of
+    expected = np.flatnonzero(first == np.arange(600))
     assert len(expected) == (300 if kind == "both" else 600)
     assert _different(*spaces).tolist() == expected.tolist()
 
 
 def test_many_equal_vectors_of_one_model_take_no_time():
     """Every item was compared with every other one: a collapsed model, or a million pairs, took many minutes."""
-    old = unit(torch.randn(20_000, 8, generator=torch.Generator().manual_seed(0)))
+    old = unit(np.random.default_rng(0).standard_normal((20_000, 8)))
     began = time.perf_counter()
-    assert len(_different(unit(torch.ones(20_000, 8)), old)) == 20_000
+    assert len(_different(unit(np.ones((20_000, 8))), old)) == 20_000
     assert time.perf_counter() - began < 6

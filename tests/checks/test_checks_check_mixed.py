@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from holdfast import Bridge, check_mixed
+from holdfast import Bridge, check, check_mixed
 from holdfast.checks.estimates import Estimate
-from holdfast.checks.verdict import Gate, gates_verdict
+from holdfast.checks.verdict import Gate, gates_answer
 from holdfast.core.errors import HoldfastError
 from holdfast.reports import check_markdown, render_check
 
@@ -34,10 +33,11 @@ def world():
         for model, turn in turns.items()
     }
     asked = (queries @ turns[3] + 0.3 * rng.standard_normal((QUERIES, DIMS[3]))).astype(np.float32)
+    asked_old = queries @ turns[1] + 0.3 * np.random.default_rng(1).standard_normal((QUERIES, DIMS[1]))
     order = rng.permutation(ITEMS)
     rows = {1: order[:40], 2: order[40:80], 3: order[80:]}
-    bridges = {model: Bridge.fit(embedded[3], embedded[model], kind="rotation") for model in (1, 2)}
-    return {"embedded": embedded, "queries": asked, "rows": rows, "bridges": bridges}
+    bridges = {model: Bridge.fit(new=embedded[3], old=embedded[model], kind="rotation") for model in (1, 2)}
+    return {"embedded": embedded, "queries": asked, "queries_old": asked_old, "rows": rows, "bridges": bridges}
 
 
 def parts_of(world, *, labels=True, bridged=True):
@@ -71,7 +71,7 @@ def rankings(world):
         if bridge is None:
             found["mixed"][:, rows] = found["raw"][:, rows] = queries @ stored.T
         else:
-            cosines = bridge(torch.from_numpy(queries)).numpy() @ stored.T
+            cosines = bridge(queries) @ stored.T
             found["mixed"][:, rows] = bridge.scale.offset + bridge.scale.slope * cosines
             if DIMS[model] == DIMS[3]:
                 found["raw"][:, rows] = queries @ stored.T
@@ -167,36 +167,39 @@ def test_one_space_without_bridges(world):
 
 
 def test_gates(world):
-    assert (judge(world).verdict, judge(world).exit_code) == ("measured", 0)
+    assert (judge(world).verdict, judge(world).gates, judge(world).exit_code) == ("not judged", None, 3)
     loose = judge(world, min_exposure=0.01, min_kept=0.01)
-    assert (loose.verdict, loose.exit_code) == ("compatible", 0)
-    assert "is at least 0.01 and the exposure of every version is at least 0.01" in loose.reason
+    assert (loose.verdict, loose.gates, loose.exit_code) == ("not judged", "reached", 0)
+    assert "is at least 0.01 and the exposure of every version is at least 0.01" in loose.gates_reason
     raw = parts_of(world)
     raw[0] = (raw[0][0], raw[0][1], lambda cosine: cosine - 2)  # ranked after everything else
     found = judge(world, parts=raw, min_exposure=0.8)
-    assert (found.verdict, found.exit_code) == ("incompatible", 1)
-    assert "the exposure of version 1 at 1 is 0.000 (0.000 to 0.394): the whole interval lies below 0.8" in found.reason
+    assert (found.gates, found.exit_code) == ("missed", 1)
+    assert (
+        "the exposure of version 1 at 1 is 0.000 (0.000 to 0.394): the whole interval lies below 0.8"
+        in found.gates_reason
+    )
     kept = judge(world).kept
     found = judge(world, min_kept=min(1.0, kept.value))
-    assert (found.verdict, found.exit_code) == ("not shown", 1)
+    assert (found.gates, found.exit_code) == ("not shown", 1)
     few = check_mixed(
         parts_of(world), (world["queries"][:8], QUERY_LABELS[:8]), again(world), min_kept=0.5, resamples=200
     )
-    assert (few.verdict, few.reason) == ("not shown", "8 queries are too few to tell; at least 10 are needed")
+    assert (few.gates, few.gates_reason) == ("not shown", "8 queries are too few to tell; at least 10 are needed")
 
 
 def test_every_gate_counts():
     good, bad, doubtful = Estimate(0.9, 0.85, 0.95), Estimate(0.5, 0.4, 0.6), Estimate(0.8, 0.7, 0.9)
-    assert gates_verdict([Gate("a", good, 0.85), Gate("b", good, 0.8)], 50, "queries")[0] == "compatible"
-    assert gates_verdict([Gate("a", good, 0.8), Gate("b", doubtful, 0.8)], 50, "queries")[0] == "not shown"
-    verdict, reason = gates_verdict([Gate("a", doubtful, 0.8), Gate("b", bad, 0.8), Gate("c", bad, 0.8)], 50, "queries")
-    assert verdict == "incompatible"
+    assert gates_answer([Gate("a", good, 0.85), Gate("b", good, 0.8)], 50, "queries")[0] == "reached"
+    assert gates_answer([Gate("a", good, 0.8), Gate("b", doubtful, 0.8)], 50, "queries")[0] == "not shown"
+    answer, reason = gates_answer([Gate("a", doubtful, 0.8), Gate("b", bad, 0.8), Gate("c", bad, 0.8)], 50, "queries")
+    assert answer == "missed"
     assert reason == "b is 0.500 (0.400 to 0.600): the whole interval lies below 0.8 (and 1 more)"
     nothing = Estimate(float("nan"), float("-inf"), float("inf"))
-    assert gates_verdict([Gate("a", nothing, 0.8)], 50, "queries")[0] == "not shown"
+    assert gates_answer([Gate("a", nothing, 0.8)], 50, "queries")[0] == "not shown"
     exposure = Gate("the exposure of version 2 at 1", nothing, 0.8, of_version=True)
-    verdict, reason = gates_verdict([Gate("a", good, 0.8), exposure], 50, "queries")
-    assert verdict == "compatible"
+    answer, reason = gates_answer([Gate("a", good, 0.8), exposure], 50, "queries")
+    assert answer == "reached"
     assert reason.endswith("not measured, because no place is due: the exposure of version 2 at 1")
 
 
@@ -209,8 +212,8 @@ def test_a_share_of_nothing_is_not_compatible(world):
     found = judge(world, parts=parts, labels=False, relevance=relevance, min_kept=0.5, min_exposure=0.5)
     assert found.reembedded.value == 0
     assert all(ratio.low >= 0.5 for version in found.versions for ratio in version.mixed.exposure.values())
-    assert (found.verdict, found.exit_code) == ("not shown", 1)
-    assert found.reason == "the share of the re-embedded score could not be measured"
+    assert (found.gates, found.exit_code) == ("not shown", 1)
+    assert found.gates_reason == "the share of the re-embedded score could not be measured"
 
 
 def test_classes_can_be_resampled(world):
@@ -270,7 +273,7 @@ def test_refusals(world):
         ({"parts": changed(parts, 1, bridge=world["bridges"][1])}, "but the bridge maps queries of 14 numbers to vec"),
         ({"parts": changed(parts, 1, labels=parts[1][0][1] + 1)}, "40 items have another label than in their part"),
         ({"parts": changed(parts, 1, labels=parts[1][0][1].astype(str))}, "numbers and of others text"),
-        ({"score": "auc"}, "judged by a score of queries"),
+        ({"score": "auc"}, "unknown score"),
         ({"min_exposure": 80}, "min-exposure is a share of 1, such as 0.8; got 80"),
         ({"min_kept": 0}, "min-kept is a share of 1"),
         ({"score": "recall@200"}, "would be the same for any features"),
@@ -317,8 +320,9 @@ def test_few_places_that_are_due_decide_nothing():
         found = check_mixed(parts, (queries,), (new, None, ids), min_exposure=0.5, resamples=200)
         ratios = found.versions[0].mixed.exposure.values()
         assert all(ratio.low < ratio.high for ratio in ratios if not np.isnan(ratio.value))
-        verdicts.append(found.verdict)
-    assert set(verdicts) <= {"not shown", "compatible"}
+        verdicts.append(found.gates)
+        assert found.exit_code == 3  # without judgements, whatever the gates
+    assert set(verdicts) <= {"not shown", "reached"}
 
 
 def test_a_version_that_is_never_due_is_named():
@@ -329,9 +333,9 @@ def test_a_version_that_is_never_due_is_named():
     ids, both = np.arange(160).astype(str), np.concatenate([far, near])
     parts = [((far, None, ids[:10]), None, None), ((near, None, ids[10:]), None, None)]
     found = check_mixed(parts, (queries,), (both, None, ids), min_exposure=0.8, resamples=200)
-    assert found.verdict == "compatible"
+    assert found.gates == "reached"
     assert "not measured, because no place is due: the exposure of version 1 at 1, the exposure of version 1 at 10" in (
-        found.reason
+        found.gates_reason
     )
 
 
@@ -350,6 +354,37 @@ def test_a_raw_search_without_items_counts_the_same_queries(world):
 
 
 def test_an_interval_without_ends_is_drawn(world):
-    parts, items = parts_of(world, labels=False), again(world, labels=False)
-    found = check_mixed(parts, (world["queries"][:1],), items, resamples=200)
+    found = check_mixed(parts_of(world), (world["queries"][1:2], QUERY_LABELS[1:2]), again(world), resamples=200)
     assert "(0.00 to any)" in render_check(found.as_json())
+
+
+def test_a_mixed_gallery_is_compared_with_keeping_the_old_model(world):
+    """The old model's vectors of everything are what nothing but waiting would show."""
+    old = (world["embedded"][1], LABELS, IDS)
+    queries_old = (world["queries_old"], QUERY_LABELS)
+    found = judge(world, gallery_old=old, queries_old=queries_old)
+    plain = check(old, queries_old, (2 * world["queries_old"], QUERY_LABELS), resamples=200)
+    assert found.keep == plain.self_test
+    assert found.gain.value == pytest.approx(found.accuracy.value - found.keep.value)
+    assert (found.verdict, found.better.answer) in (("better", "yes"), ("worse", "no"), ("not shown", "not shown"))
+    assert found.exit_code == (0 if found.loss.answer == "yes" else 1)
+    assert check_markdown(found.as_json()).startswith("### Better than keeping the old model: ")
+    impossible = judge(world, gallery_old=old, queries_old=queries_old, min_kept=1.0, max_loss=0.9)
+    assert (impossible.loss.answer, impossible.gates, impossible.exit_code) == ("yes", "not shown", 1)
+    with pytest.raises(HoldfastError, match="gallery-old and queries-old go together"):
+        judge(world, gallery_old=old)
+    same = (world["embedded"][3], LABELS, IDS)
+    with pytest.raises(HoldfastError, match="the old and the new queries are the same vectors"):
+        judge(world, gallery_old=same, queries_old=(world["queries"], QUERY_LABELS))
+
+
+def test_without_judgements_only_a_gate_on_agreement_gives_0(world):
+    kept = judge(world, labels=False)
+    assert (kept.verdict, kept.exit_code) == ("not judged", 3)
+    assert judge(world, labels=False, min_exposure=0.01).exit_code == 3
+    reached = judge(world, labels=False, min_agreement=0.1)
+    assert (reached.verdict, reached.gates, reached.exit_code) == ("not judged", "reached", 0)
+    assert judge(world, labels=False, min_agreement=1.0).exit_code == 1
+    assert judge(world, labels=False, min_agreement=0.1, min_exposure=1.0).exit_code == 1
+    with pytest.raises(HoldfastError, match="the judgements decide"):
+        judge(world, min_agreement=0.5)

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.metrics import average_compatibility
 from holdfast.train.encoders.feature_store import FeatureStore, ModelFeatures
+from holdfast.train.evaluation import run_models
 from holdfast.train.space_map import SpaceMap
 
 
@@ -26,10 +27,19 @@ def models(clustered):
     return [*made, ((strange[0], labels), (strange[1], gallery_labels))]
 
 
+def history_of_run(folder, **options):
+    return check_history(*run_models(folder), **options)
+
+
+def test_a_folder_without_a_run_is_refused():
+    with pytest.raises(HoldfastError, match="not a run folder"):
+        run_models("nowhere")
+
+
 @pytest.mark.parametrize("protocol", ["template", "instance"])
 def test_a_run_has_the_numbers_of_its_metrics(protocol, tiny_run):
     recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"][protocol]
-    found = check_history(tiny_run, protocol=protocol, resamples=200)
+    found = history_of_run(tiny_run, protocol=protocol, resamples=200)
     for t, row in enumerate(recorded["matrix"]):
         for k, value in enumerate(row):
             estimate = found.matrix[t][k]
@@ -48,7 +58,7 @@ def test_cells_are_single_checks(models):
             assert found.matrix[t][k] == single.cross_test
             if "unrelated" not in single.reason:
                 assert found.verdicts[t][k] == single.verdict
-    assert (found.verdict, found.exit_code) == ("incompatible", 1)
+    assert (found.verdict, found.exit_code) == ("worse", 1)
     assert found.reason.endswith("the gallery of model 1, 2, 3")
     assert {(cell["query_model"], cell["gallery_model"]) for cell in found.uncertain} == {
         (str(t + 1), str(k + 1)) for t in range(4) for k in range(t) if found.verdicts[t][k] == "not shown"
@@ -56,9 +66,9 @@ def test_cells_are_single_checks(models):
 
 
 def test_a_history_that_holds(models):
-    found = check_history(models[:3], resamples=200, min_gain=-0.05)
-    assert (found.verdict, found.exit_code) == ("compatible", 0)
-    assert found.as_json()["verdicts"][2][:2] == ["compatible", "compatible"]
+    found = check_history(models[:3], resamples=200, max_loss=0.05)
+    assert (found.loss.answer, found.exit_code) == ("yes", 0)
+    assert found.as_json()["losses"][2][:2] == ["yes", "yes"]
 
 
 def test_intervals_are_drawn_jointly(models):
@@ -92,11 +102,11 @@ def test_maps_of_a_run_are_used(tiny_run, tmp_path):
     import shutil
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
-    plain = check_history(folder, resamples=100)
+    plain = history_of_run(folder, resamples=100)
     dim = np.load(folder / "features" / "01" / "gallery.npy").shape[1]
     torch.manual_seed(0)
     SpaceMap(dim, dim, 8).save(RunFolder(folder).space_map(2))
-    found = check_history(folder, resamples=100)
+    found = history_of_run(folder, resamples=100)
     assert found.matrix[1][1] == plain.matrix[1][1]
     assert found.matrix[1][0] != plain.matrix[1][0]
     assert "maps" in found.notes[0]
@@ -106,7 +116,7 @@ def test_other_sizes_cannot_be_compared(models):
     wide = [(np.hstack([features] * 2), labels) for features, labels in models[1]]
     found = check_history([models[0], tuple(wide)], resamples=100)
     assert found.matrix[1][0] is None
-    assert found.verdict == "incompatible"
+    assert found.verdict == "worse"
     assert np.isnan(found.AA.value)
     json.dumps(found.as_json(), allow_nan=False)
 
@@ -116,8 +126,7 @@ def test_other_sizes_cannot_be_compared(models):
     [
         (lambda m: m[:1], {}, "at least two models"),
         (lambda m: [], {}, "at least two models"),
-        (lambda m: m, {"score": "auc"}, "score of queries"),
-        (lambda m: "nowhere", {}, "not a run folder"),
+        (lambda m: m, {"score": "auc"}, "unknown score"),
         (lambda m: [((m[0][0][0], None), m[0][1]), m[1]], {}, "has no labels"),
         (lambda m: [m[0], ((m[1][0][0][:9], m[1][0][1][:9]), m[1][1])], {}, "has 9 rows"),
         (lambda m: [m[0], ((m[1][0][0], m[1][0][1][::-1]), m[1][1])], {}, "are they the same images"),
@@ -173,7 +182,7 @@ def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clus
     counted = [((queries[others], labels[others]), gallery) for _, gallery in sets]
     without = check_history(counted, score="mAP", resamples=200)
     assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
-    pair = check(sets[1][1], sets[0][0], sets[1][0], score="mAP", resamples=200)  # and in a single check
+    pair = check(sets[1][1], sets[0][0], (2 * queries, labels), score="mAP", resamples=200)  # and in a single check
     assert pair.self_test.value == pytest.approx(found.matrix[1][1].value)
 
 

@@ -47,26 +47,6 @@ def test_few_changed_scores_are_no_certainty():
     assert gain_interval(scores, later)[0] < 0
 
 
-@pytest.mark.parametrize("score", ["auc", "tar@far=0.1"])
-def test_perfect_pairs_of_few_queries_are_no_certainty(score):
-    labels = np.arange(12) % 3
-    perfect = np.eye(3)[labels]
-    gallery = np.eye(3), np.arange(3)
-    found = check(gallery, (perfect, labels), (perfect, labels), gallery, score=score, min_gain=-0.01)
-    assert found.self_test.value == found.kept.value == 1
-    assert found.self_test.low < 1
-    assert found.kept.low < 1 < found.kept.high
-    assert found.verdict == "not shown"
-
-
-@pytest.mark.parametrize("score", ["auc", "tar@far=0.1"])
-def test_classes_never_make_an_interval_of_pairs_narrower(score, sets):
-    options = {"score": score, "resamples": 200, "pairs": 600}
-    alone, together = check(**sets, **options), check(**sets, **options, cluster_by_class=True)
-    assert together.gain.low <= alone.gain.low
-    assert together.gain.high >= alone.gain.high
-
-
 def scattered(labels, right, rng):
     """Unit features that find their class in a gallery of one direction per class where ``right``, else another."""
     target = np.where(right, labels, (labels + rng.integers(1, 2, len(labels))) % 2)
@@ -122,24 +102,23 @@ def test_chance_is_exact(score):
 def test_an_unrelated_space_is_reported_by_other_scores(sets):
     labels = sets["queries_old"][1]
     strange = np.random.default_rng(0).standard_normal((600, 16)), labels
-    for score in ("recall@30", "auc", "tar@far=0.1"):
-        found = check(sets["gallery"], sets["queries_old"], strange, score=score, resamples=300)
-        assert "unrelated" in found.reason, score
+    found = check(sets["gallery"], sets["queries_old"], strange, score="recall@30", resamples=300)
+    assert "unrelated" in found.reason
 
 
-@pytest.mark.parametrize("score", ["top1", "mAP", "auc"])
+@pytest.mark.parametrize("score", ["top1", "mAP"])
 def test_one_class_cannot_be_judged(score):
     """Every hit is right, so that any model would be called not inferior."""
     features, labels = np.random.default_rng(0).standard_normal((40, 6)), np.zeros(40, int)
-    with pytest.raises(HoldfastError, match=r"one class|all are of one kind"):
-        check((features, labels), (features, labels), (features, labels), score=score, min_gain=-0.1)
+    with pytest.raises(HoldfastError, match="one class"):
+        check((features, labels), (features, labels), (2 * features, labels), score=score)
 
 
 def test_more_hits_than_items_cannot_be_judged(sets):
     gallery = sets["gallery"]
     for score in ("recall@200", "recall@999"):
         with pytest.raises(HoldfastError, match="K is too large for the gallery"):
-            check(gallery, sets["queries_old"], sets["queries_new"], score=score, min_gain=-0.1)
+            check(gallery, sets["queries_old"], sets["queries_new"], score=score)
         with pytest.raises(HoldfastError, match="K is too large for the gallery"):
             check_history([(sets["queries_old"], gallery), (sets["queries_new"], gallery)], score=score)
     one = sets["gallery"][0][:1], sets["gallery"][1][:1]

@@ -7,7 +7,7 @@ from holdfast import check
 from holdfast.train.evaluation import compatibility_matrix
 from holdfast.vectors import search
 
-SCORES = {"top1": "top1", "recall@5": "top5", "mAP": "mAP", "auc": "auc", "tar@far=0.01": "tar@far=0.01"}
+SCORES = {"top1": "top1", "recall@5": "top5", "mAP": "mAP"}
 
 
 @pytest.mark.parametrize("protocol", ["instance", "template"])
@@ -36,7 +36,7 @@ def test_blocks_change_nothing(block_rows, sets, monkeypatch):
     assert check(**sets, score="recall@3", resamples=100).as_json() == whole
 
 
-def test_scikit_learn_agrees_on_map_and_auc():
+def test_scikit_learn_agrees_on_map():
     metrics = pytest.importorskip("sklearn.metrics")
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -54,15 +54,6 @@ def test_scikit_learn_agrees_on_map_and_auc():
                 metrics.average_precision_score(gallery_labels == y, row) for y, row in zip(labels, table, strict=True)
             ]
             assert estimate.value == pytest.approx(np.mean(expected), abs=1e-6)
-        # With as many pairs as there are of the rarer kind, every pair of one class is drawn.
-        same = labels[:, None] == gallery_labels[None]
-        from holdfast.metrics import roc_auc
-
-        assert roc_auc(cosines(old).ravel(), same.ravel()) == pytest.approx(
-            metrics.roc_auc_score(same.ravel(), cosines(old).ravel()), abs=1e-12
-        )
-        auc = check((gallery, gallery_labels), (old, labels), (new, labels), score="auc", pairs=10**6, resamples=100)
-        assert auc.self_test.value == pytest.approx(metrics.roc_auc_score(same.ravel(), cosines(old).ravel()), abs=0.02)
 
 
 def test_changes_equal_a_loop(sets):
@@ -122,7 +113,7 @@ def test_the_old_threshold(clustered):
     assert found.far_change.low > 0
     assert found.new_threshold > found.threshold
     assert found.new_threshold_far <= found.old_far
-    same = check((gallery, gallery_labels), (old, labels), (old, labels), threshold=0.7).thresholds
+    same = check((gallery, gallery_labels), (old, labels), (2 * old, labels), threshold=0.7).thresholds
     assert (same.verdict, same.threshold, same.given) == ("holds", 0.7, True)
     assert same.new_far == same.old_far
     # Every pair was drawn from all; the rate of all pairs is near.

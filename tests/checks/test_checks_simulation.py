@@ -6,12 +6,11 @@ the true one. Every sample is judged as ``check`` judges its queries.
 
 import numpy as np
 import pytest
-import torch
 
-from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, share_estimate
-from holdfast.checks.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
+from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, share_of_means
+from holdfast.checks.query_outcomes import ClassGroundTruth, run_queries
 from holdfast.checks.scores import parse_score
-from holdfast.checks.verdict import COMPATIBLE, MAX_LOSS, YES, loss_answer, verdict
+from holdfast.checks.verdict import MAX_LOSS, YES, answer_about, better_answer
 from holdfast.metrics import gain_interval
 from holdfast.vectors.feature_set import feature_set
 
@@ -20,70 +19,59 @@ POOL = 30_000
 
 
 def pool_of(clustered, score, new_noise):
-    """Old and new outcome of every query of the pool on one gallery, and their classes."""
+    """Old and new score of every query of the pool on one gallery, and their classes."""
     gallery_labels = np.repeat(np.arange(60), 4)
     labels = np.arange(POOL) % 60
     gallery = feature_set("gallery", clustered(gallery_labels, 0.3, seed=1), gallery_labels)
-    queries = [torch.from_numpy(clustered(labels, noise, seed=s)) for s, noise in ((2, 0.35), (3, new_noise))]
+    queries = [clustered(labels, noise, seed=s) for s, noise in ((2, 0.35), (3, new_noise))]
     view = run_queries(
         gallery, ClassGroundTruth(labels, gallery_labels), queries, parse_score(score), protocol="instance"
     )
-    return view.outcomes, labels
+    return [outcomes.values for outcomes in view.outcomes], labels
 
 
-def taken(outcomes: QueryOutcomes, rows: np.ndarray) -> QueryOutcomes:
-    empty = np.zeros(0)
-    return QueryOutcomes(outcomes.hits[rows], outcomes.right[rows], outcomes.values[rows], empty, empty)
-
-
-def joined(first: QueryOutcomes, second: QueryOutcomes) -> QueryOutcomes:
-    parts = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("hits", "right", "values")]
-    return QueryOutcomes(*parts, np.zeros(0), np.zeros(0))
-
-
-def simulate(old, new, score, draw_rows, clusters=None):
-    """The share of simulations whose interval covers the true gain, and the share called compatible."""
-    truth = new.values.mean() - old.values.mean()
-    covered = compatible = 0
+def simulate(old, new, draw_rows, clusters=None):
+    """The share of simulations whose interval covers the true gain, and the share called better."""
+    truth = new.mean() - old.mean()
+    covered = better = 0
     for seed in range(SIMULATIONS):
         rows = draw_rows(np.random.default_rng(seed))
         how = Resampling(0.95, 1000, seed, None if clusters is None else clusters[rows])
-        gain = gain_estimate(taken(old, rows), taken(new, rows), parse_score(score), (None, None), how)
+        gain = gain_estimate(old[rows], new[rows], how)
         covered += gain.low <= truth <= gain.high
-        compatible += verdict(gain, 0.0, len(rows), "queries")[0] == COMPATIBLE
-    return truth, covered / SIMULATIONS, compatible / SIMULATIONS
+        better += better_answer(gain, len(rows), "queries").answer == YES
+    return truth, covered / SIMULATIONS, better / SIMULATIONS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("score", "queries"), [("top1", 150), ("top1", 1000), ("recall@5", 400), ("mAP", 200)])
 def test_the_true_gain_is_covered(score, queries, clustered):
     (old, new), _ = pool_of(clustered, score, new_noise=0.3)
-    truth, covered, _ = simulate(old, new, score, lambda draw: draw.integers(0, POOL, queries))
+    truth, covered, _ = simulate(old, new, lambda draw: draw.integers(0, POOL, queries))
     assert truth > 0.02
     assert 0.92 <= covered <= 0.98
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("score", "queries"), [("top1", 60), ("top1", 1000), ("mAP", 200)])
-def test_without_a_true_gain_compatible_is_rarely_said(score, queries, clustered):
+def test_without_a_true_gain_better_is_rarely_said(score, queries, clustered):
     """Each query comes twice, once with old and new swapped, so that the true gain is exactly 0."""
     (old, new), _ = pool_of(clustered, score, new_noise=0.33)
-    both = [joined(old, new), joined(new, old)]
-    truth, covered, compatible = simulate(*both, score, lambda draw: draw.integers(0, 2 * POOL, queries))
+    both = [np.append(old, new), np.append(new, old)]
+    truth, covered, better = simulate(*both, lambda draw: draw.integers(0, 2 * POOL, queries))
     assert truth == pytest.approx(0, abs=1e-12)
     assert 0.92 <= covered <= 0.99  # few changed queries: the interval errs on the wide side
-    assert compatible <= 0.05
+    assert better <= 0.05
 
 
 @pytest.mark.slow
 def test_queries_that_stand_and_fall_by_class(clustered):
     """Classes are drawn, and half of them lose what the others gain: only the clustered interval holds."""
     (old, new), labels = pool_of(clustered, "top1", new_noise=0.3)
-    values = np.where(labels % 2 == 0, new.values, np.minimum(old.values, new.values) * (old.values > 0))
-    new = QueryOutcomes(new.hits, new.right, values, new.scored, new.compared)
+    new = np.where(labels % 2 == 0, new, np.minimum(old, new) * (old > 0))
     of_class = [np.flatnonzero(labels == name)[:20] for name in range(60)]
     pool = np.concatenate(of_class)
-    truth_old, truth_new = taken(old, pool), taken(new, pool)
+    truth = new[pool].mean() - old[pool].mean()
     shares = {}
     for clustering in (None, labels):
         covered = 0
@@ -92,8 +80,8 @@ def test_queries_that_stand_and_fall_by_class(clustered):
             rows = np.concatenate([of_class[name] for name in drawn])
             units = None if clustering is None else np.repeat(np.arange(25), 20)  # a class drawn twice counts twice
             how = Resampling(0.95, 1000, seed, units)
-            gain = gain_estimate(taken(old, rows), taken(new, rows), parse_score("top1"), (None, None), how)
-            covered += gain.low <= truth_new.values.mean() - truth_old.values.mean() <= gain.high
+            gain = gain_estimate(old[rows], new[rows], how)
+            covered += gain.low <= truth <= gain.high
         shares["plain" if clustering is None else "clustered"] = covered / SIMULATIONS
     assert 0.92 <= shares["clustered"] <= 0.98
     assert shares["plain"] < 0.9
@@ -112,17 +100,14 @@ def lose(values, step, seed=0):
 def test_at_a_loss_of_exactly_the_margin_yes_is_rarely_said(score, queries, clustered):
     """Each query comes twice, once with old and new swapped; then one point is taken off."""
     (old, new), _ = pool_of(clustered, score, new_noise=0.33)
-    before, after = joined(old, new), joined(new, old)
-    after = QueryOutcomes(
-        after.hits, after.right, lose(after.values, 1.0 if score == "top1" else 0.2), *[np.zeros(0)] * 2
-    )
-    assert after.values.mean() - before.values.mean() == pytest.approx(-MAX_LOSS, abs=1e-6)
+    before, after = np.append(old, new), lose(np.append(new, old), 1.0 if score == "top1" else 0.2)
+    assert after.mean() - before.mean() == pytest.approx(-MAX_LOSS, abs=1e-6)
     said = 0
     for seed in range(SIMULATIONS):
         rows = np.random.default_rng(seed).integers(0, 2 * POOL, queries)
         how = Resampling(0.95, 1000, seed)
-        gain = gain_estimate(taken(before, rows), taken(after, rows), parse_score(score), (None, None), how)
-        said += loss_answer(gain, MAX_LOSS, queries, "queries").answer == YES
+        gain = gain_estimate(before[rows], after[rows], how)
+        said += answer_about(gain, MAX_LOSS, queries, "queries").answer == YES
     assert said / SIMULATIONS <= 0.05 + 2 * (0.05 * 0.95 / SIMULATIONS) ** 0.5
 
 
@@ -133,16 +118,17 @@ def test_the_true_share_kept_is_covered(score, queries, clustered):
     (_, new), labels = pool_of(clustered, score, new_noise=0.3)
     gallery_labels = np.repeat(np.arange(60), 4)
     gallery = feature_set("gallery", clustered(gallery_labels, 0.25, seed=4), gallery_labels)
-    queries_new = [torch.from_numpy(clustered(labels, 0.3, seed=3))]
+    queries_new = [clustered(labels, 0.3, seed=3)]
     truth = ClassGroundTruth(labels, gallery_labels)
-    (ceiling,) = run_queries(gallery, truth, queries_new, parse_score(score), protocol="instance").outcomes
-    share = new.values.mean() / ceiling.values.mean()
+    (outcomes,) = run_queries(gallery, truth, queries_new, parse_score(score), protocol="instance").outcomes
+    ceiling = outcomes.values
+    share = new.mean() / ceiling.mean()
     assert 0.8 < share < 0.999
     covered = 0
     for seed in range(SIMULATIONS):
         rows = np.random.default_rng(seed).integers(0, POOL, queries)
         how = Resampling(0.95, 1000, seed)
-        found = share_estimate(taken(new, rows), taken(ceiling, rows), parse_score(score), (None, None), how)
+        found = share_of_means(new[rows], ceiling[rows], how)
         covered += found.low <= share <= found.high
     assert 0.92 <= covered / SIMULATIONS <= 0.99
 
@@ -155,5 +141,5 @@ def test_in_short_yes_is_rarely_said_at_the_margin():
         before = np.where(change > 0, 0.0, 1.0)
         low, high = gain_interval(before, before + change, resamples=400, seed=seed)
         gain = Estimate(float(change.mean()), low, high)
-        said += loss_answer(gain, MAX_LOSS, 300, "queries").answer == YES
+        said += answer_about(gain, MAX_LOSS, 300, "queries").answer == YES
     assert said <= 18  # 5 % are 10, and three standard deviations of 200 simulations are 9

@@ -1,8 +1,8 @@
 """Two foreign models of other sizes, no labels: the old one's vectors are searched by the new one's, the whole way.
 
-Both models are known by their vectors only. ``adopt`` makes models of them, and ``register`` fits the bridge on 300
-items. What is found is compared with brute force in the new model's own space, as if everything had been re-embedded,
-and with what the old model's own vectors of the same queries find.
+Both models are known by their vectors only, and ``register`` fits the bridge on 300 items. What is found is compared
+with brute force in the new model's own space, as if everything had been re-embedded, and with what the old model's own
+vectors of the same queries find.
 """
 
 from pathlib import Path
@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item, open_gallery
-from holdfast.train.versions import adopt
+from holdfast.vectors import feature_set
 
 ITEMS, PAIRS, QUERIES = 600, 300, 60
 
@@ -76,39 +77,66 @@ def overlap(found: list[list[str]], wanted: list[list[str]]) -> float:
 
 
 def test_a_gallery_in_python(vectors, files, tmp_path):
-    adopt(files["old"], out=tmp_path / "m1")
-    adopt(files["new"], out=tmp_path / "m2")
-    with Gallery.create(tmp_path / "gallery", tmp_path / "m1", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
-        version = gallery.register(tmp_path / "m2", new_vectors=files["new"])
+        version = gallery.register(new_vectors=files["new"])
         assert version.bridges[0]["pairs"] == PAIRS
     assert_found(tmp_path / "gallery", 2, vectors)
 
 
 def test_an_attached_store_in_python(vectors, files, store, tmp_path):
-    adopt(files["old"], out=tmp_path / "m1")
-    adopt(files["new"], out=tmp_path / "m2")
     address = Address(f"qdrant:{store}", "items", "id", "")
-    with AttachedGallery.attach(tmp_path / "gallery", address, tmp_path / "m1") as gallery:
-        assert gallery.register(tmp_path / "m2", new_vectors=files["new"]).bridges[0]["pairs"] == PAIRS
+    with AttachedGallery.attach(tmp_path / "gallery", address) as gallery:
+        assert gallery.register(new_vectors=files["new"]).bridges[0]["pairs"] == PAIRS
     assert_found(tmp_path / "gallery", 1, vectors)
 
 
 @pytest.mark.parametrize("kind", ["gallery", "attached"])
 def test_by_commands(kind, vectors, files, request, holdfast, holdfast_json, tmp_path):
     gallery = tmp_path / "gallery"
-    for name, model in (("old", "m1"), ("new", "m2")):
-        assert holdfast_json("adopt", files[name], "--out", tmp_path / model)["chosen"] == "unchanged"
     if kind == "gallery":
-        holdfast("gallery", "create", gallery, "--model", tmp_path / "m1", "--mode", "exact")
+        holdfast("gallery", "create", gallery, "--vectors", files["old"], "--mode", "exact")
         holdfast("gallery", "add", gallery, files["old"], "--version", "1")
     else:
         url = f"qdrant:{request.getfixturevalue('store')}"
-        holdfast("gallery", "attach", url, "--table", "items", "--model", tmp_path / "m1", "--out", gallery)
-    words = ["gallery", "register", gallery, tmp_path / "m2", "--new-vectors", files["new"], "--bridge-pairs", "250"]
+        holdfast("gallery", "attach", url, "--table", "items", "--out", gallery)
+    words = ["gallery", "register", gallery, "--new-vectors", files["new"], "--bridge-pairs", "250"]
     record = holdfast_json(*words)["bridges"][0]
     assert (record["pairs"], record["helps"]) == (250, True)
     hits = holdfast_json("gallery", "search", gallery, "--id", "7", "--k", "3")
     assert len(hits) == 3
     assert {"id", "score", "cosine", "version"} <= set(hits[0])
     assert_found(gallery, 2 if kind == "gallery" else 1, vectors)
+
+
+def test_pairs_that_are_not_items(vectors, files, holdfast, holdfast_json, tmp_path):
+    """Queries of a log are pairs, too; without their old vectors they are counted, not dropped without a word."""
+    with np.load(files["new"]) as held:
+        items, ids = held["features"][:40], held["ids"][:40]
+    names = [f"q{n}" for n in range(QUERIES)]
+    np.savez(tmp_path / "new.npz", features=np.concatenate([items, vectors["queries"]]), ids=[*ids.astype(str), *names])
+    np.savez(tmp_path / "old.npz", features=vectors["old queries"], ids=names)
+    for place in ("a", "b"):
+        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "add", tmp_path / place, files["old"], "--version", "1")
+    words = ("--new-vectors", tmp_path / "new.npz")
+    said = holdfast("gallery", "register", tmp_path / "a", *words)
+    assert f"{QUERIES} of {QUERIES + 40} new vectors" in " ".join(said.split())
+    record = holdfast_json("gallery", "register", tmp_path / "b", *words, "--old-vectors", tmp_path / "old.npz")
+    assert (record["bridges"][0]["pairs"], record["notes"]) == (QUERIES + 40, [])
+    with pytest.raises(HoldfastError, match="give both"):
+        holdfast("gallery", "register", tmp_path / "a", "--old-vectors", tmp_path / "old.npz", files["new"])
+    words = ("--new-vectors", tmp_path / "old.npz", "--old-vectors", files["old"])
+    with pytest.raises(HoldfastError, match=r"old\.npz: none of its .* ids is in "):
+        holdfast("gallery", "register", tmp_path / "a", *words)
+
+
+def test_pairs_that_an_attached_store_does_not_hold(vectors, files, store, tmp_path):
+    names = [f"q{n}" for n in range(QUERIES)]
+    new, old = (
+        feature_set(name, vectors[key], None, names) for name, key in (("new", "queries"), ("old", "old queries"))
+    )
+    with AttachedGallery.attach(tmp_path / "g", Address(f"qdrant:{store}", "items", "id", "")) as gallery:
+        with pytest.raises(HoldfastError, match="has ids of 0 stored vectors"):
+            gallery.register(new_vectors=new)
+        assert gallery.register(new_vectors=new, old_vectors=old).bridges[0]["pairs"] == QUERIES

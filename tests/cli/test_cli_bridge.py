@@ -173,3 +173,20 @@ def test_a_kind_is_written_with_its_options():
     assert with_options("affine", {"ridge": 1.0}) == "affine (ridge 1)"
     assert with_options("rotation", {"centred": True, "rank": 256}) == "rotation (centred, rank 256)"
     assert with_options("rotation", {"centred": False, "rank": None}) == "rotation"
+
+
+def test_columns_of_the_files_are_named(files, tmp_path, holdfast, holdfast_json):
+    """One file is CSV, as pandas writes it; a wrong name is answered by those that are there."""
+    lines = ["sku,emb"]
+    for side in ("old", "new"):
+        with np.load(files[side]) as pack:
+            rows, ids = pack["features"][:300], pack["ids"][:300]
+        if side == "old":
+            np.savez(tmp_path / "named.npz", emb=rows, sku=ids, other=rows[:, :2])
+        lines += [f'{name},"{row.tolist()}"' for name, row in zip(ids, rows)] if side == "new" else []
+    (tmp_path / "named.csv").write_text("\n".join(lines))
+    words = ["bridge", "--old", tmp_path / "named.npz", "--new", tmp_path / "named.csv", "--out", tmp_path / "named"]
+    record = holdfast_json(*words, "--id", "sku", "--vector", "emb", "--kind", "rotation")
+    assert record["found"] == 300
+    refused = json.loads(holdfast(*words, "--id", "sku", "--vector", "vector", "--json", status=2))
+    assert refused["reason"].endswith("named.npz: no column vector (--vector); it has emb, sku, other")

@@ -1,6 +1,7 @@
 """``holdfast check`` as a release pipeline sees it: exit status, JSON, Markdown, page, 80 columns."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -28,46 +29,63 @@ def files(tmp_path):
             else np.arange(len(y))
         )
         np.savez(tmp_path / f"{name}.npz", features=features(y, noise, seed), labels=y, ids=ids)
-    return {name: tmp_path / f"{name}.npz" for name in made}
+    with np.load(tmp_path / "old.npz") as pack:  # the same directions: a model that changes nothing
+        np.savez(tmp_path / "twice.npz", **{**pack, "features": 2 * pack["features"]})
+    return {name: tmp_path / f"{name}.npz" for name in (*made, "twice")}
 
 
 def words(files, old="old", new="new"):
-    few = ["--resamples", "300"]
-    return ["check", *few, "--gallery", files["gallery"], "--queries-old", files[old], "--queries-new", files[new]]
+    return ["check", "--gallery", files["gallery"], "--queries-old", files[old], "--queries-new", files[new]]
+
+
+BETTER = "Better than keeping the old model: "
+
+
+def said(text):
+    return " ".join(text.split())
 
 
 def test_exit_status(files, holdfast):
-    assert holdfast(*words(files), status=0).startswith("At most 1 point lost: yes (95 %).")
-    assert holdfast(*words(files, "new", "old"), status=1).startswith("At most 1 point lost: no (95 %).")
-    same = words(files, "old", "old")
-    assert holdfast(*same, "--max-loss", "0.05", status=0).startswith("At most 5 points lost: yes (95 %).")
-    assert holdfast(*same, "--max-loss", "0.001", status=1).startswith("At most 0.1 points lost: not shown (95 %).")
-    assert holdfast(*same, "--max-loss", "0", status=1).startswith("A gain: not shown (95 %).")
+    assert said(holdfast(*words(files), status=0)).startswith(f"{BETTER}yes. At most 1 point lost: yes (95 %).")
+    worse = said(holdfast(*words(files, "new", "old"), status=1))
+    assert worse.startswith(f"{BETTER}no. At most 1 point lost: no (95 %).")
+    same = words(files, "old", "twice")
+    told = said(holdfast(*same, "--max-loss", "0.05", status=0))
+    assert told.startswith(f"{BETTER}not shown. At most 5 points lost: yes (95 %).")
+    told = said(holdfast(*same, "--max-loss", "0.001", status=1))
+    assert told.startswith(f"{BETTER}not shown. At most 0.1 points lost: not shown (95 %).")
+    assert said(holdfast(*same, "--max-loss", "0", status=1)).startswith(
+        f"{BETTER}not shown. A gain: not shown (95 %)."
+    )
 
 
-def test_min_gain_is_the_same_bound_with_the_other_sign(files, holdfast):
-    same = [*words(files, "old", "old"), "--json"]
-    loss, gain = (json.loads(holdfast(*same, *bound)) for bound in (["--max-loss", "0.05"], ["--min-gain", "-0.05"]))
-    assert loss["loss"] == gain["loss"]
-    assert (loss["verdict"], loss["min_gain"]) == ("not shown", 0)  # by the strict definition
-    assert (gain["verdict"], gain["min_gain"]) == ("compatible", -0.05)  # as before there was --max-loss
-    both = json.loads(holdfast(*same, "--max-loss", "0.05", "--min-gain", "0", status=2))
-    assert "set the same bound" in both["reason"]
+def test_files_in_each_others_place_are_two(files, holdfast, tmp_path):
+    found = json.loads(holdfast(*words(files, "old", "old"), "--json", status=2))
+    assert "the old and the new queries are the same vectors" in found["reason"]
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 12)))[0]
+    with np.load(files["new"]) as pack:
+        np.savez(tmp_path / "strange.npz", **{**pack, "features": pack["features"] @ turn})
+    files["strange"] = tmp_path / "strange.npz"
+    found = json.loads(holdfast(*words(files, "strange", "new"), "--json", status=2))
+    assert "were the files of the two models exchanged?" in found["reason"]
+    holdfast(*words(files, "new", "strange"), status=1)
 
 
-def test_what_the_old_gallery_keeps_is_said_first(files, holdfast):
+def test_what_the_old_gallery_keeps_is_said_next(files, holdfast):
     asked = [*words(files), "--gallery-new", files["anew"]]
     kept = json.loads(holdfast(*asked, "--json"))["kept"]
     value, low, high = (f"{100 * kept[key]:.1f}" for key in ("value", "low", "high"))
-    lines = holdfast(*asked).splitlines()
-    assert lines[0] == f"Keeps {value} % of re-embedding (95 % interval {low} to {high})."
-    assert lines[1] == "At most 1 point lost: yes (95 %)."
-    assert sum("of re-embedding (" in line for line in lines) == 1
+    told = said(holdfast(*asked))
+    assert told.startswith(
+        f"{BETTER}yes. At most 1 point lost: yes (95 %). Keeps {value} % of re-embedding (95 % interval "
+    )
+    assert f"Keeps {value} % of re-embedding (95 % interval {low} to {high})." in told
+    assert told.count("of re-embedding (") == 1
     assert json.loads(holdfast(*words(files), "--json"))["kept"] is None  # needs --gallery-new
 
 
 def test_json_says_which(files, holdfast):
-    strict = [*words(files, "old", "old"), "--max-loss", "0", "--json"]
+    strict = [*words(files, "old", "twice"), "--max-loss", "0", "--json"]
     found = json.loads(holdfast(*strict, status=1), parse_constant=pytest.fail)
     assert (found["verdict"], found["exit_code"], found["loss"]["answer"]) == ("not shown", 1, "not shown")
     found = json.loads(holdfast(*words(files), "--gallery-new", files["anew"], "--json", "--score", "mAP"))
@@ -79,27 +97,22 @@ def test_json_says_which(files, holdfast):
 def test_bad_input_is_two(files, tmp_path, holdfast, command):
     missing = [*words(files)[:-1], tmp_path / "none.npz"]
     found = json.loads(holdfast(*missing, "--json", status=2))
-    assert (found["verdict"], found["exit_code"]) == ("could not be judged", 2)
+    assert (found["verdict"], found["exit_code"]) == ("not judged", 2)
     assert "none.npz: no such file" in found["reason"]
     done = command(*missing)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"holdfast: {tmp_path / 'none.npz'}: no such file\n"
     for wrong in (
         ["check"],
-        ["check", tmp_path, "--gallery", files["gallery"]],
+        ["check-history", tmp_path, "--model", "one,two"],
         ["check", "--gallery", files["gallery"]],
         [*words(files), "--json", "--markdown"],
         [*words(files), "--score", "best"],
-        ["check", "--model", "one"],
-        ["check", tmp_path, "--relevance", files["old"]],
+        ["check-history", "--model", "one"],
+        ["check-history"],
         [*words(files), "--id", "name"],
-        ["check", tmp_path, "--far", "0.1"],
-        ["check", tmp_path, "--pairs", "100"],
-        ["check", tmp_path, "--threshold", "0.5"],
     ):
         holdfast(*wrong, status=2)
-    refused = command("check", tmp_path, "--threshold", "0.5").stderr
-    assert refused == "holdfast: --threshold judges one pair of models; leave it out to check a history\n"
 
 
 @pytest.mark.parametrize("dim", [12, 24])
@@ -114,54 +127,74 @@ def test_queries_that_are_all_nan_are_two(files, tmp_path, holdfast, which, dim)
         np.savez(tmp_path / f"nan-{name}.npz", **arrays)
     asked = words({**files, **{name: tmp_path / f"nan-{name}.npz" for name in packs}})
     found = json.loads(holdfast(*asked, "--json", status=2))
-    assert found["verdict"] == "could not be judged"
+    assert found["verdict"] == "not judged"
     assert found["reason"].endswith(f"nan-{which}.npz: holds no usable query; all are zero or not finite")
 
 
-def test_no_classes_is_two(files, tmp_path, holdfast):
-    for name in ("gallery", "old", "new"):
+def test_without_judgements_is_three(files, tmp_path, holdfast):
+    """And nothing that is printed can be taken for an answer."""
+    names = ("gallery", "old", "new", "anew")
+    for name in names:
         np.save(tmp_path / f"{name}.npy", np.load(files[name])["features"])
-    bare = {name: tmp_path / f"{name}.npy" for name in ("gallery", "old", "new")}
-    text = holdfast(*words(bare), status=2)
-    assert text.startswith("Could not be judged: ")
-    assert "Agreement is not accuracy" in text
+    bare = {name: tmp_path / f"{name}.npy" for name in names}
+    again = ["--gallery-new", bare["anew"]]
+    for more in ([], again, [*again, "--min-agreement", "0.01"], [*again, "--min-agreement", "0.99"]):
+        status = {(): 3, ("0.01",): 0, ("0.99",): 1}[tuple(more[3:])]
+        page = tmp_path / "page.html"
+        for form in ([], ["--markdown"], ["--json"], ["--html", page]):
+            text = holdfast(*words(bare), *more, *form, status=status)
+            if "--json" in form:
+                record = json.loads(text)
+                assert (record["verdict"], record["better"], record["loss"], record["gain"]) == (
+                    "not judged",
+                    *[None] * 3,
+                )
+                text = record["reason"]
+            for shown in (text, page.read_text() if "--html" in form else ""):
+                body = shown[shown.index("<body>") :] if "<body>" in shown else shown
+                assert not re.search(r"\b(yes|better|compatible|helps)\b", body, re.IGNORECASE), body
+    assert holdfast(*words(bare), status=3).startswith("Not judged: ")
+    assert holdfast(*words(bare), *again, "--min-agreement", "0.01").startswith("Agreement of at least 1 %: reached.")
+    for wrong in ([*words(bare), "--min-agreement", "0.5"], [*words(files), *again, "--min-agreement", "0.5"]):
+        holdfast(*wrong, status=2)
+    pair = f"{bare['new']},{bare['gallery']}"
+    found = json.loads(holdfast("check-history", "--model", pair, "--model", pair, "--json", status=3))
+    assert (found["verdict"], found["exit_code"]) == ("not judged", 3)
 
 
-@pytest.mark.parametrize("more", [[], ["--cluster-by-class", "--score", "recall@3"], ["--protocol", "template"]])
+@pytest.mark.parametrize("more", [[], ["--cluster-by-class", "--score", "recall@3"]])
 def test_eighty_columns(more, files, tiny_run, holdfast):
     text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
     assert "do not cover another" in " ".join(text.split())
-    history = holdfast(
-        "check", "--resamples", "300", tiny_run, *[w for w in more if w != "recall@3" and w != "--score"], status=1
-    )
+    history = holdfast("check-history", tiny_run, "--protocol", "template", status=1)
     for line in [*text.splitlines(), *history.splitlines()]:
         assert len(line) <= 80, line
 
 
 def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
     recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"]["instance"]
-    found = json.loads(holdfast("check", "--resamples", "300", tiny_run, "--json", status=1))
+    found = json.loads(holdfast("check-history", tiny_run, "--json", status=1))
     assert found["kind"] == "history"
     assert found["AA"]["value"] == pytest.approx(recorded["AA"])
     models = ["--model", f"{files['old']},{files['gallery']}", "--model", f"{files['new']},{files['anew']}"]
     # The two galleries name their items differently, so they are no history of one gallery.
-    assert "lacks 80 ids" in json.loads(holdfast("check", "--resamples", "300", *models, "--json", status=2))["reason"]
+    assert "lacks 80 ids" in json.loads(holdfast("check-history", *models, "--json", status=2))["reason"]
     models[-1] = f"{files['new']},{files['gallery']}"
-    said = " ".join(holdfast("check", "--resamples", "300", *models).split())
-    assert said.startswith("At most 1 point lost: yes, on every older gallery (95 %). Compatible by the strict")
+    told = said(holdfast("check-history", *models))
+    where = "on every older gallery"
+    assert told.startswith(f"{BETTER}yes, {where}. At most 1 point lost: yes, {where} (95 %).")
 
 
 def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
     page = tmp_path / "report.html"
     text = holdfast(*words(files), "--html", page, "--markdown")
-    assert text.startswith("### At most 1 point lost: yes (95 %).\n")
-    assert "- Compatible by the strict definition: " in text
-    assert "| **gain, points** |" in text
+    assert text.startswith(f"### {BETTER}yes. At most 1 point lost: yes (95 %).\n")
+    assert "| **gain over keeping, points** |" in text
     assert "another training seed" in text
     html = page.read_text()
-    assert "Compatible by the strict definition: on the unchanged old gallery" in html
+    assert f"{BETTER}yes. At most 1 point lost: yes (95 %)." in html
     assert "another training seed" in html
-    text = holdfast("check", "--resamples", "300", tiny_run, "--markdown", status=1)
+    text = holdfast("check-history", tiny_run, "--markdown", status=1)
     assert "| query model" in text
 
 
@@ -177,14 +210,14 @@ def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
 
 def test_a_comment_says_what_is_wrong(files, tmp_path, holdfast):
     text = holdfast(*words(files)[:-1], tmp_path / "none.npz", "--markdown", status=2)
-    assert text.startswith("### Could not be judged: ")
+    assert text.startswith("### Not judged: ")
     assert "none.npz: no such file" in text
 
 
 @pytest.mark.parametrize("models", [7, 9, 12])
 def test_a_long_history_fits_the_screen(models, files, holdfast):
     pair = f"{files['new']},{files['gallery']}"
-    text = holdfast("check", "--resamples", "100", *["--model", pair] * models, "--max-loss", "0", status=1)
+    text = holdfast("check-history", *["--model", pair] * models, "--max-loss", "0", status=1)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     assert ("query model" in text) is (models < 8)
@@ -196,6 +229,6 @@ def test_a_lost_query_with_long_ids_still_says_what_is_found_now(files, holdfast
             ids = np.array([f"photos/a/long/way/down/{name}/picture-{i:05d}.jpg" for i in range(len(held["labels"]))])
             kept = dict(held) | {"ids": ids if name == "gallery" else np.char.replace(ids, name, "asked")}
         np.savez(files[name], **kept)
-    said = holdfast(*words(files, "new", "old"), status=1)
-    assert "now photos/a/long/way/down/gallery/picture-" in " ".join(said.split())
-    assert max(len(line) for line in said.splitlines()) <= 80
+    text = holdfast(*words(files, "new", "old"), status=1)
+    assert "now photos/a/long/way/down/gallery/picture-" in said(text)
+    assert max(len(line) for line in text.splitlines()) <= 80

@@ -161,6 +161,15 @@ def test_the_gallery_holds_both_versions_and_is_kept(demo, tmp_path):
         assert [row["items"] for row in gallery.stats()["versions"]] == [75, 17]
 
 
+def test_a_refused_version_is_named(demo, monkeypatch):
+    def register(self, model, **options):
+        raise HoldfastError(f"{model}: finds less on version 1")
+
+    monkeypatch.setattr(Gallery, "register", register)
+    assert "version 1 only. Refused: " in " ".join(demo().split())
+    assert "version 1 only. Refused: " in " ".join(demo().split())  # of the gallery that was kept
+
+
 def test_without_the_extra(demo, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "qdrant_edge", None)
     text = " ".join(demo().split())

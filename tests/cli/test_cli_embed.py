@@ -41,16 +41,16 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
             assert "labels of 6 classes" in " ".join(text.split())
     files = {name: tmp_path / f"{name}.npz" for name in ("queries_old", "queries_new", "stored_old", "stored_new")}
     refused = ["check", "--gallery", files["stored_old"], "--queries-old", files["queries_old"]]
-    text = holdfast(*refused, "--queries-new", files["queries_new"], status=1)
-    assert "holdfast bridge" in " ".join(text.split())
+    text = holdfast(*refused, "--queries-new", files["queries_new"], status=2)
+    assert text == ""
     fitted = holdfast_json(
         "bridge", "--old", files["stored_old"], "--new", files["stored_new"], "--out", tmp_path / "b"
     )
     assert fitted["verdict"] == "helps"
     assert fitted["models"]["old"] == json.loads((folder / "old/config.json").read_text())["weights_sha256"]
-    options = ("--queries-new", files["queries_new"], "--bridge", tmp_path / "b", "--min-gain", "-0.5", "--json")
+    options = ("--queries-new", files["queries_new"], "--bridge", tmp_path / "b", "--max-loss", "0.5", "--json")
     found = json.loads(holdfast(*refused, *options))
-    assert found["verdict"] == "compatible"
+    assert found["loss"]["answer"] == "yes"
     assert found["queries"] == CLASSES * 15
 
 

@@ -26,9 +26,9 @@ def images_model(folder, seed):
     return folder
 
 
-def stretching_model(folder, **info):
+def stretching_model(folder):
     """Of vectors of 6 numbers, into 11 by a P that is no isometry: what it takes is not what it stores."""
-    encoder = Encoder(build_backbone("identity", in_channels=6), 11, preprocess=VectorInput(6, unit=True), info=info)
+    encoder = Encoder(build_backbone("identity", in_channels=6), 11, preprocess=VectorInput(6, unit=True))
     weight = np.random.default_rng(0).standard_normal((11, 6)) * np.arange(1, 7)
     encoder.projection.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
     encoder.save_pretrained(folder)
@@ -89,8 +89,8 @@ def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast
 
 
 @pytest.mark.parametrize("through_service", [False, True])
-def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkeypatch, tmp_path, through_service):
-    encoder = stretching_model(tmp_path / "v0", adopted={"way": "projection"})
+def test_vectors_that_a_model_embeds(holdfast, holdfast_json, monkeypatch, tmp_path, through_service):
+    encoder = stretching_model(tmp_path / "v0")
     said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0", "--mode", "exact")
     assert f"add {tmp_path / 'g'} FILE.npz --version 1" in said
     stored = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
@@ -98,7 +98,8 @@ def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkey
     if through_service:
         monkeypatch.setattr(served_gallery, "is_served", lambda folder: True)
         monkeypatch.setattr(served_gallery, "run_on_server", ask_here)
-    assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)["added"] == 5
+    words = ("--version", 1, "--embed")
+    assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", *words)["added"] == 5
     carried = stored @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:
         hits = {int(hit.id): hit.score for hit in opened.search(vector=carried[0], k=5)}
@@ -159,7 +160,7 @@ def test_refusals(gallery, rows, holdfast, monkeypatch, tmp_path):
         ("a.npz",): r"--version must say which version made these vectors; there are 1, 2",
         ("a.npz", "--version", 3): r"unknown version '3'",
         ("a.npz", "--version", 1, "--label", "cup"): r"more than one of its labels, --label",
-        ("a.npz", "--version", 1, "--embed"): r"version 1 embeds images, not vectors",
+        ("a.npz", "--version", 1, "--embed"): r"version 1 embeds no vectors; leave out --embed",
         ("a.npz", "--version", 1, "--labels-from-folders"): r"goes with images",
         ("a.npz", "small.npz", "--version", 1): r"vectors are added by a command of their own",
         ("small.npz", "--version", 1): r"vectors of 7 numbers, but version 1 has features of 15; is --version",

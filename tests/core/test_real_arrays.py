@@ -12,8 +12,8 @@ from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array, read_tensors
 from holdfast.gallery.attached.space import checked_vector
 from holdfast.gallery.models import stored_form
-from holdfast.metrics.identification import mean_average_precision, queries_without_match, top_k_accuracy
-from holdfast.metrics.resampling import gain_interval, mean_interval
+from holdfast.metrics.intervals import gain_interval, mean_interval, repeated_queries
+from holdfast.metrics.ranking import Places, places
 from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far
 from holdfast.train.data.images import canonical
 from holdfast.train.data.readers.torch_dataset import read_dataset
@@ -45,15 +45,16 @@ DOORS = {
     "a gallery's vector": lambda spoil: stored_form(None, None, spoil(ROW), "item 'a'"),
     "a store's query": lambda spoil: checked_vector(spoil(ROW)),
     "an encoder's vectors": lambda spoil: VectorInput(4)(spoil(ROWS)),
-    "mAP": lambda spoil: mean_average_precision(spoil(ROWS), LABELS, ROWS, LABELS),
-    "top-k": lambda spoil: top_k_accuracy(LABELS[:, None], spoil(LABELS)),
-    "without match": lambda spoil: queries_without_match(LABELS, spoil(LABELS)),
+    "ranked scores": lambda spoil: places(spoil(ROWS), ROWS),
+    "grades": lambda spoil: places(ROWS, spoil(ROWS)),
+    "places": lambda spoil: Places(4, LABELS, spoil(LABELS), LABELS + 1),
+    "repeated": lambda spoil: repeated_queries(ROWS, spoil(ROWS)),
     "pairs": lambda spoil: pair_scores(ROWS, spoil(ROWS), [[0, 1]]),
     "scores": lambda spoil: roc_auc(spoil(ROW), [True, False, True, False]),
     "impostors": lambda spoil: threshold_at_far(spoil(ROW), 0.1),
     "mean": lambda spoil: mean_interval(spoil(ROW)),
     "gain": lambda spoil: gain_interval(ROW, spoil(ROW)),
-    "clusters": lambda spoil: mean_interval(ROW, clusters=spoil(LABELS)),
+    "groups": lambda spoil: mean_interval(ROW, groups=spoil(LABELS)),
     "matrix": lambda spoil: compatibility_summary(spoil(ROWS)),
     "models": lambda spoil: compatibility_matrix([(ROWS, spoil(ROWS))], LABELS, LABELS),
     "labels of images": lambda spoil: canonical(PIXELS, spoil(LABELS), "abcd", source="mine"),

@@ -28,6 +28,7 @@ from holdfast.core.storage import (
     write_tensors,
     write_text,
 )
+from holdfast.train.tensor_files import read_torch, write_torch
 
 
 def test_no_tensors_are_written_and_read(tmp_path):
@@ -154,26 +155,32 @@ def test_arrays_and_tensors_round_trip(tmp_path):
     write_array(tmp_path / "a.npy", array)
     np.testing.assert_array_equal(read_array(tmp_path / "a.npy"), array)
     assert isinstance(read_array(tmp_path / "a.npy", mapped=True), np.memmap)
-    tensors = {
-        "a": torch.randn(3, 2).T,
-        "b": torch.tensor(3),
-        "c": torch.zeros(0),
-    }  # a transposed one is not contiguous
-    write_tensors(tmp_path / "a.safetensors", tensors, {"key": "value"})
-    found, metadata = read_tensors(tmp_path / "a.safetensors")
-    assert metadata == {"key": "value"}
-    assert found.keys() == tensors.keys()
-    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    given = {"a": array.T, "b": np.array(3), "c": np.zeros(0)}  # a transposed one is not contiguous
+    tensors = {name: torch.from_numpy(part) for name, part in given.items()} | {"d": torch.ones(2).bfloat16()}
+    for file, parts, write, read in (
+        (tmp_path / "a.safetensors", given, write_tensors, read_tensors),
+        (tmp_path / "b.safetensors", tensors, write_torch, read_torch),
+    ):
+        write(file, parts, {"key": "value"})
+        again, metadata = read(file)
+        assert metadata == {"key": "value"}
+        assert again.keys() == parts.keys()
+        assert all(type(again[name]) is type(parts[name]) for name in parts)
+        assert all(again[name].tolist() == parts[name].tolist() for name in parts)
+        assert all(again[name].dtype == parts[name].dtype for name in parts)
+    with pytest.raises(HoldfastError, match=r"b\.safetensors: not readable as safetensors"):
+        read_tensors(tmp_path / "b.safetensors")  # NumPy has no bfloat16
 
 
 def test_tensors_that_share_memory_are_written_apart(tmp_path):
     x = torch.arange(4.0)
-    write_tensors(tmp_path / "a.safetensors", {"whole": x, "part": x[:2]})
-    assert read_tensors(tmp_path / "a.safetensors")[0]["part"].tolist() == [0, 1]
+    write_torch(tmp_path / "a.safetensors", {"whole": x, "part": x[:2]})
+    assert read_torch(tmp_path / "a.safetensors")[0]["part"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("reader", "suffix"), [(read_json, "json"), (read_array, "npy"), (read_tensors, "safetensors")]
+    ("reader", "suffix"),
+    [(read_json, "json"), (read_array, "npy"), (read_tensors, "safetensors"), (read_torch, "safetensors")],
 )
 @pytest.mark.parametrize(
     "content", [None, b"", b"\x80\x00garbage", pickle.dumps({"a": 1}), b"\x93NUMPY\x01\x00v\x00{'d"]
@@ -198,7 +205,7 @@ def test_tensors_that_do_not_fit_are_refused_in_one_line(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # to the writer the same as a full disk
     try:
         with pytest.raises(HoldfastError, match=f"{path}: cannot be written .*; free disk space"):
-            write_tensors(path, {"a": torch.zeros(10_000)})
+            write_tensors(path, {"a": np.zeros(10_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []

@@ -155,10 +155,10 @@ def test_a_process_that_is_killed_is_reported_and_its_shards_are_made_next_time(
 
 
 def test_devices_of_the_processes(monkeypatch):
-    assert expand_devices("cpu", 3) == [torch.device("cpu")] * 3
+    assert expand_devices("cpu", 3) == ["cpu"] * 3
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    both = [torch.device("cuda:0"), torch.device("cuda:1")]
+    both = ["cuda:0", "cuda:1"]
     assert expand_devices("auto") == expand_devices("cuda") == expand_devices("cuda:0,cuda:1") == both
     assert expand_devices("cuda:1") == both[1:]
     with pytest.raises(HoldfastError, match="the same device twice"):

@@ -20,10 +20,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, open_gallery, writable
 from holdfast.gallery.attached import open_source, stored_sample
 from holdfast.gallery.attached.source import is_url, without_password
+from holdfast.gallery.versions import read_candidate
 from holdfast.service.admin_tasks import TASKS
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
-from holdfast.train.versions import adopt, read_adopted
-from holdfast.train.versions.adopted_model import write_adopted
 from holdfast.vectors import feature_set
 
 CLASSES, EACH, DIM = 12, 10, 6
@@ -105,51 +104,57 @@ def address(request: pytest.FixtureRequest) -> Address:
     return request.getfixturevalue(f"in_{request.param}")
 
 
-@pytest.fixture(scope="module")
-def adopted(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same vectors adopted by two ways, and a bent projection: the store's own order is then not the true one."""
-    root = tmp_path_factory.mktemp("adopted")
-    np.savez(root / "stored.npz", **stored)
-    report = adopt(root / "stored.npz", out=root / "means", way="means", resamples=100, steps=5)
-    adopt(root / "stored.npz", out=root / "projection", way="projection", resamples=100, steps=5)
-    model = read_adopted(root / "projection")
-    bent = model.encoder.projection.weight.detach() * torch.linspace(0.2, 2, DIM)
-    settings = {"registry": model.registry, "features": model.record["features"]}
-    write_adopted(root / "bent", model.stored(), replace(report, chosen="projection"), projection=bent, **settings)
-    return {name: root / name for name in ("means", "projection", "bent")}
-
-
 def cosines(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return (rows @ query) / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
 
 
-@pytest.mark.parametrize("way", ["means", "projection", "bent"])
-def test_hits_are_those_of_brute_force(address, adopted, stored, way, tmp_path):
-    model = Encoder.from_pretrained(adopted[way])
-    features = model.encode(torch.from_numpy(stored["features"])).numpy()
-    with AttachedGallery.attach(tmp_path / "gallery", address, adopted[way]) as gallery:
+def test_hits_are_those_of_brute_force(address, stored, tmp_path):
+    with AttachedGallery.attach(tmp_path / "gallery", address) as gallery:
         for row in (3, 50):
-            expected = cosines(features[row], features)
+            expected = cosines(stored["features"][row], stored["features"])
             best = np.argsort(-expected, kind="stable")[:7]
-            for hits in (
-                gallery.search(vector=features[row], k=7),
-                gallery.search(vector=stored["features"][row], k=7),  # as the store holds them
-                gallery.search(stored["features"][row], k=7, exact=True),  # as what version 0 embeds
-            ):
+            for exact in (False, True):
+                hits = gallery.search(vector=stored["features"][row], k=7, exact=exact)
                 assert [hit.id for hit in hits] == stored["ids"][best].tolist()
                 np.testing.assert_allclose([hit.score for hit in hits], expected[best], atol=1e-5)
                 assert [hit.label for hit in hits] == stored["labels"][best].tolist()
             like = gallery.search(id=stored["ids"][row], k=6)
             assert [hit.id for hit in like] == stored["ids"][best[1:]].tolist()
         assert gallery.stats()["items"] == CLASSES * EACH
+        with pytest.raises(HoldfastError, match="version 0 is of vectors alone, without a model that embeds"):
+            gallery.search(np.zeros((16, 16), np.uint8))
 
 
-def test_nothing_can_be_written(address, adopted, stored, tmp_path):
-    with AttachedGallery.attach(tmp_path / "gallery", address, adopted["means"]) as gallery:
+def test_a_store_of_compact_features(model_folders, pictures, tmp_path):
+    """The model that filled the store embeds queries, and the length of a compact query is part of the score."""
+    qdrant = pytest.importorskip("qdrant_client")
+    basis = read_candidate(model_folders[0], None).basis
+    first, second = (Encoder.from_pretrained(folder).encode(pictures[:40]).numpy() for folder in model_folders[:2])
+    client = qdrant.QdrantClient(path=str(tmp_path / "store"))
+    size = qdrant.models.VectorParams(size=32, distance=qdrant.models.Distance.COSINE)
+    client.create_collection("items", size)
+    rows = enumerate((first @ basis).tolist())
+    client.upsert("items", [qdrant.models.PointStruct(id=n, vector=row) for n, row in rows])
+    client.close()
+    where = Address(f"qdrant:{tmp_path / 'store'}", "items", "id", "")
+    with AttachedGallery.attach(tmp_path / "g", where, model_folders[0]) as gallery:
+        gallery.register(model_folders[1])
+        for features, version, picture in ((first, 0, 5), (second, 1, 7)):
+            for hits in (
+                gallery.search(pictures[picture], k=40, version=version),
+                gallery.search(vector=features[picture], k=40, version=version),
+            ):
+                expected = first @ features[picture]
+                scores = {int(hit.id): hit.score for hit in hits}
+                np.testing.assert_allclose([scores[n] for n in range(40)], expected, atol=1e-5)
+
+
+def test_nothing_can_be_written(address, stored, tmp_path):
+    with AttachedGallery.attach(tmp_path / "gallery", address) as gallery:
         with pytest.raises(HoldfastError, match="attached, and so read-only"):
             writable(gallery)
         commands = {"add": {"items": []}, "delete": {"ids": ["item-000"]}, "vector_sizes": {"version": 0}}
-        commands |= {"backfill": {}, "rollback": {}, "move": {"to": "embedded"}}
+        commands |= {"backfill": {}, "rollback": {}}
         for name, options in commands.items():
             with pytest.raises(HoldfastError, match="attached, and so read-only; write to "):
                 TASKS[name](gallery, threading.Event(), lambda progress: None, **options)
@@ -165,59 +170,31 @@ def test_the_session_itself_only_reads(in_postgres):
     source.close()
 
 
-def test_models_embed_on_the_device(in_qdrant, adopted, stored, tmp_path, monkeypatch):
-    """``cpu:0`` is a device of another name than the default, which every machine has."""
-    devices, encode = [], Encoder.encode
-
-    def recorded(self, images, **options):
-        devices.append(options.get("device"))
-        return encode(self, images, **options)
-
-    monkeypatch.setattr(Encoder, "encode", recorded)
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"], device="cpu:0") as gallery:
-        assert gallery.device == torch.device("cpu:0")
-        gallery.search(stored["features"][3])
-    with open_gallery(tmp_path / "gallery", device="cpu:0") as gallery:
-        gallery.search(stored["features"][3])
-    assert devices == [torch.device("cpu:0")] * 2
+def test_a_device_that_is_not_there(in_qdrant, tmp_path, monkeypatch):
+    AttachedGallery.attach(tmp_path / "gallery", in_qdrant).close()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(HoldfastError, match="torch sees no GPU"):
-        AttachedGallery.attach(tmp_path / "other", in_qdrant, adopted["means"], device="cuda")
+        AttachedGallery.attach(tmp_path / "other", in_qdrant, device="cuda")
     assert not (tmp_path / "other").exists()
     with pytest.raises(HoldfastError, match="torch sees no GPU"):
         open_gallery(tmp_path / "gallery", device="cuda")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("way", ["means", "projection", "bent"])
-def test_hits_on_a_gpu_are_those_on_the_cpu(in_qdrant, adopted, stored, way, tmp_path):
-    AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted[way], device="cuda").close()
-    scores = []
-    for device in ("cpu", "cuda"):
-        with AttachedGallery.open(tmp_path / "gallery", device=device) as gallery:
-            assert gallery.device.type == device
-            scores.append({hit.id: hit.score for hit in gallery.search(stored["features"][3], k=20)})
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-
-
-def test_a_newer_model_answers(address, adopted, stored, tmp_path):
-    encoder = Encoder.from_pretrained(adopted["means"])
+def test_a_newer_model_answers(address, stored, tmp_path):
     torch.manual_seed(0)
     newer = Encoder(build_backbone("linear", in_channels=DIM, width=DIM), preprocess=VectorInput(DIM))
     newer.save_pretrained(tmp_path / "newer")
     other = Encoder(build_backbone("linear", in_channels=DIM, width=DIM + 1), preprocess=VectorInput(DIM))
     other.save_pretrained(tmp_path / "other")
-    with AttachedGallery.attach(tmp_path / "gallery", address, adopted["means"]) as gallery:
+    with AttachedGallery.attach(tmp_path / "gallery", address) as gallery:
         assert gallery.register(tmp_path / "newer").number == 1
         with pytest.raises(HoldfastError, match=r"7 numbers, .* 6\); give its vectors of some items"):
             gallery.register(tmp_path / "other")
     with open_gallery(tmp_path / "gallery") as gallery:
         asked = stored["features"][5]
-        features = encoder.encode(torch.from_numpy(stored["features"])).numpy()
-        for version, model in ((0, encoder), (None, newer)):
-            (z,) = model.encode(torch.from_numpy(asked[None])).numpy()
-            best = np.argsort(-cosines(z, features), kind="stable")[:5]
-            assert [hit.id for hit in gallery.search(asked, k=5, version=version)] == stored["ids"][best].tolist()
+        (z,) = newer.encode(torch.from_numpy(asked[None])).numpy()
+        best = np.argsort(-cosines(z, stored["features"]), kind="stable")[:5]
+        assert [hit.id for hit in gallery.search(asked, k=5)] == stored["ids"][best].tolist()
         everything = gallery.search(asked, k=5)
         assert gallery.search(asked, k=5, indexed_by=0) == gallery.search(asked, k=5, indexed_by=[0, 1]) == everything
         assert gallery.search(asked, k=5, indexed_by=1) == []  # all that is stored is version 0's
@@ -227,7 +204,7 @@ def test_a_newer_model_answers(address, adopted, stored, tmp_path):
 
 @pytest.fixture(scope="module")
 def newer(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Foreign models of the stored items: their vectors without labels, and what ``adopt`` makes of these."""
+    """Vectors of foreign models of the stored items, without labels."""
     root = tmp_path_factory.mktemp("newer")
     draw = np.random.default_rng(4)
     turn, _ = np.linalg.qr(draw.normal(size=(9, DIM)))
@@ -243,24 +220,21 @@ def newer(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactor
         # Items that the store does not hold are no pairs.
         ids = np.append(stored["ids"], "nowhere")
         np.savez(root / f"{name}.npz", features=np.append(rows, rows[:1], axis=0), ids=ids)
-        adopt(root / f"{name}.npz", out=root / name)
-    return {path.name: path for path in root.iterdir()}
+    return {name: root / f"{name}.npz" for name in vectors}
 
 
 def brute_force(bridge: Bridge, vector: np.ndarray, rows: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Row numbers of the best seven stored vectors, their merged scores and their cosines."""
-    found = cosines(bridge(vector[None])[0].numpy(), rows)
+    found = cosines(bridge.transform(vector[None])[0], rows)
     best = np.argsort(-found, kind="stable")[:7]
-    return best.tolist(), bridge.scale(torch.as_tensor(found[best])).numpy(), found[best]
+    return best.tolist(), bridge.scale(found[best]), found[best]
 
 
-@pytest.mark.parametrize("way", ["means", "bent"])
-def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, stored, way, tmp_path):
+def test_a_model_of_another_size_answers_over_a_bridge(address, newer, stored, tmp_path):
     seen = []
-    with AttachedGallery.attach(tmp_path / "gallery", address, adopted[way]) as gallery:
+    with AttachedGallery.attach(tmp_path / "gallery", address) as gallery:
         version = gallery.register(
-            newer["wider"],
-            new_vectors=newer["wider.npz"],
+            new_vectors=newer["wider"],
             bridge_pairs=100,
             progress=lambda stage, done, total: seen.append((stage, done, total)),
         )
@@ -270,7 +244,7 @@ def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, 
         assert seen[-1] == ("fitting the bridge", 1, 1)
         assert gallery.stats()["versions"][1]["bridges"] == version.bridges
     bridge = Bridge.load(tmp_path / "gallery" / "versions" / "0001" / "bridges" / "to-0000")
-    with np.load(newer["wider.npz"]) as held:
+    with np.load(newer["wider"]) as held:
         asked = held["features"]
     own = 0
     with open_gallery(tmp_path / "gallery") as gallery:
@@ -283,7 +257,6 @@ def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, 
             np.testing.assert_allclose([hit.cosine for hit in hits], plain, atol=1e-5)
             said = gallery.search(vector=asked[row], version=1, k=7, exact=True)
             assert [hit.id for hit in said] == [hit.id for hit in hits]
-            assert gallery.search(asked[row].astype(np.float32), k=7, exact=True)[0].id == hits[0].id  # as its input
             own += hits[0].id == stored["ids"][row]
         assert own >= 9  # of 10: nearly every item is found by its vector of the other model
         first, said = (gallery.search(vector=stored["features"][3], version=version, k=5) for version in (None, 0))
@@ -300,9 +273,9 @@ def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, 
             gallery.search(vector=np.ones(6), version=1)
 
 
-def test_a_changed_bridge_serves_nothing(in_qdrant, adopted, newer, tmp_path):
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
-        gallery.register(newer["wider"], new_vectors=newer["wider.npz"])
+def test_a_changed_bridge_serves_nothing(in_qdrant, newer, tmp_path):
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
+        gallery.register(new_vectors=newer["wider"])
     place = tmp_path / "gallery" / "versions" / "0001" / "bridges" / "to-0000"
     bridge = Bridge.load(place)
     replace(bridge, error_weights=bridge.error_weights + 1).save(place)
@@ -312,11 +285,11 @@ def test_a_changed_bridge_serves_nothing(in_qdrant, adopted, newer, tmp_path):
         assert len(gallery.search(vector=np.ones(6), version=0)) == 10  # no bridge is needed
 
 
-def test_whose_vector_it_is_must_be_said_if_sizes_are_equal(in_qdrant, adopted, newer, stored, tmp_path):
-    with np.load(newer["turned.npz"]) as held:
+def test_whose_vector_it_is_must_be_said_if_sizes_are_equal(in_qdrant, newer, stored, tmp_path):
+    with np.load(newer["turned"]) as held:
         asked = held["features"][5]
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
-        version = gallery.register(newer["turned"], new_vectors=newer["turned.npz"])
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
+        version = gallery.register(new_vectors=newer["turned"])
         (record,) = version.bridges
         assert record["kind"] != "none"
         assert record["value"] > record["without"]
@@ -324,14 +297,13 @@ def test_whose_vector_it_is_must_be_said_if_sizes_are_equal(in_qdrant, adopted, 
             gallery.search(vector=asked)
         assert gallery.search(vector=asked, version=1, k=1)[0].id == stored["ids"][5]
         assert gallery.search(vector=stored["features"][5], version=0, k=1)[0].id == stored["ids"][5]
-        assert gallery.search(asked.astype(np.float32), k=1)[0].id == stored["ids"][5]  # embedded by the newest
 
 
-def test_no_bridge_is_used_where_none_is_better(in_qdrant, adopted, newer, stored, tmp_path):
-    with np.load(newer["same.npz"]) as held:
+def test_no_bridge_is_used_where_none_is_better(in_qdrant, newer, stored, tmp_path):
+    with np.load(newer["same"]) as held:
         asked = held["features"][5]
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
-        (record,) = gallery.register(newer["same"], new_vectors=newer["same.npz"]).bridges
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
+        (record,) = gallery.register(new_vectors=newer["same"]).bridges
         assert record["kind"] == "none"
         expected = cosines(asked, stored["features"])
         hits = gallery.search(vector=asked, k=5, exact=True)
@@ -342,62 +314,67 @@ def test_no_bridge_is_used_where_none_is_better(in_qdrant, adopted, newer, store
 
 def replace_kind(gallery: AttachedGallery, newer: dict[str, Path], kind: str) -> dict[str, object]:
     """The record of a version registered with a named kind of bridge."""
-    (record,) = gallery.register(newer["turned"], bridge=kind, new_vectors=newer["turned.npz"]).bridges
+    (record,) = gallery.register(bridge=kind, new_vectors=newer["turned"]).bridges
     return record
 
 
-def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, adopted, newer, stored, tmp_path):
-    with np.load(newer["wider.npz"]) as held:
+def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, newer, stored, tmp_path):
+    with np.load(newer["wider"]) as held:
         features, ids = held["features"], held["ids"]
     broken = features.copy()
     broken[7] = np.nan
+    model = tmp_path / "model"
+    Encoder(build_backbone("linear", in_channels=4, width=9), preprocess=VectorInput(4)).save_pretrained(model)
     cases = [
-        ({"new_vectors": newer["noise.npz"]}, "noise", "no bridge helps: on 36 held-out items"),
-        ({"new_vectors": newer["noise.npz"]}, "wider", "vectors of 6 numbers, but the new model's have 9"),
-        ({"new_vectors": feature_set("few", features[:9], None, ids[:9])}, "wider", "has ids of 9 stored vectors"),
-        ({"new_vectors": feature_set("no ids", features)}, "wider", "no ids: has no ids"),
-        ({"new_vectors": feature_set("other", features, None, np.arange(121))}, "wider", "has ids of 0 stored vectors"),
-        ({"new_vectors": feature_set("nan", broken, None, ids)}, "wider", "NaN or infinity"),
-        ({"bridge": "rotation"}, "turned", "an attached gallery has no images to embed; give the new model's vectors"),
-        ({"bridge": "magic"}, "turned", "unknown kind of bridge 'magic'"),
-        ({"bridge": "none", "new_vectors": newer["turned.npz"]}, "turned", "not both"),
-        ({}, "wider", "give its vectors of some items to fit a bridge"),
+        ({"new_vectors": newer["noise"]}, "no bridge helps: on 36 held-out items"),
+        ({"model": model, "new_vectors": newer["noise"]}, "vectors of 6 numbers, but the new model's have 9"),
+        ({"new_vectors": feature_set("few", features[:9], None, ids[:9])}, "has ids of 9 stored vectors"),
+        ({"new_vectors": feature_set("no ids", features)}, "no ids: has no ids"),
+        ({"new_vectors": feature_set("other", features, None, np.arange(121))}, "has ids of 0 stored vectors"),
+        ({"new_vectors": feature_set("nan", broken, None, ids)}, "NaN or infinity"),
+        (
+            {"model": model, "bridge": "rotation"},
+            "an attached gallery has no images to embed; give the new model's vectors",
+        ),
+        ({"new_vectors": newer["turned"], "bridge": "magic"}, "unknown kind of bridge 'magic'"),
+        ({"bridge": "none", "new_vectors": newer["turned"]}, "not both"),
+        ({"model": model}, "give its vectors of some items to fit a bridge"),
     ]
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
-        for options, model, message in cases:
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
+        for options, message in cases:
             with pytest.raises(HoldfastError) as refused:
-                gallery.register(newer[model], **options)
+                gallery.register(**options)
             assert message in str(refused.value)
             assert "\n" not in str(refused.value)
             assert [one.number for one in gallery.versions()] == [0]
             assert [folder.name for folder in (tmp_path / "gallery" / "versions").iterdir()] == ["0000"]
-        forced = gallery.register(newer["noise"], new_vectors=newer["noise.npz"], force=True)
+        forced = gallery.register(new_vectors=newer["noise"], force=True)
         assert forced.bridges[0]["helps"] is False
-        assert gallery.register(newer["wider"], new_vectors=newer["wider.npz"]).number == 2  # also an identity
-        with pytest.raises(HoldfastError, match="these weights are a version already"):
-            gallery.register(newer["wider"], new_vectors=newer["wider.npz"])
+        assert gallery.register(new_vectors=newer["wider"]).number == 2  # also an identity
+        with pytest.raises(HoldfastError, match="this model is a version already"):
+            gallery.register(new_vectors=newer["wider"])
 
 
 def test_an_interrupted_registration_changes_nothing_and_can_be_repeated(
-    in_qdrant, adopted, newer, stored, tmp_path, monkeypatch
+    in_qdrant, newer, stored, tmp_path, monkeypatch
 ):
     """The record is written last."""
 
     def full(*arguments: object) -> None:
         raise OSError("no space left on device")
 
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
         before = (tmp_path / "gallery" / "attached.json").read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr("holdfast.gallery.attached.gallery.write_json", full)
             with pytest.raises(OSError, match="no space"):
-                gallery.register(newer["turned"], new_vectors=newer["turned.npz"])
+                gallery.register(new_vectors=newer["turned"])
         assert (tmp_path / "gallery" / "attached.json").read_bytes() == before
         assert [one.number for one in gallery.versions()] == [0]
         assert gallery.search(vector=stored["features"][5], k=1)[0].id == stored["ids"][5]
     with open_gallery(tmp_path / "gallery") as gallery:
-        assert gallery.register(newer["wider"], new_vectors=newer["wider.npz"]).number == 1
-        with np.load(newer["wider.npz"]) as held:
+        assert gallery.register(new_vectors=newer["wider"]).number == 1
+        with np.load(newer["wider"]) as held:
             assert gallery.search(vector=held["features"][5], k=1)[0].id == stored["ids"][5]
 
 
@@ -429,9 +406,9 @@ def cosines_of_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         ({"url": "mysql://x"}, "unknown kind of store 'mysql'"),
     ],
 )
-def test_what_is_no_store_of_vectors_is_refused(in_postgres, adopted, change, message, tmp_path):
+def test_what_is_no_store_of_vectors_is_refused(in_postgres, change, message, tmp_path):
     with pytest.raises(HoldfastError) as refused:
-        AttachedGallery.attach(tmp_path / "gallery", replace(in_postgres, **change), adopted["means"])
+        AttachedGallery.attach(tmp_path / "gallery", replace(in_postgres, **change))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
@@ -449,9 +426,9 @@ def test_what_is_no_store_of_vectors_is_refused(in_postgres, adopted, change, me
         ({"url": "http://127.0.0.1:1"}, "cannot be opened"),
     ],
 )
-def test_what_is_no_collection_of_vectors_is_refused(in_qdrant, adopted, change, message, tmp_path):
+def test_what_is_no_collection_of_vectors_is_refused(in_qdrant, change, message, tmp_path):
     with pytest.raises(HoldfastError) as refused:
-        AttachedGallery.attach(tmp_path / "gallery", replace(in_qdrant, **change), adopted["means"])
+        AttachedGallery.attach(tmp_path / "gallery", replace(in_qdrant, **change))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -467,7 +444,7 @@ def test_other_kinds_of_column(in_postgres, in_qdrant, stored):
         assert all(abs(near.cosine - expected[int(near.id[-3:])]) < 1e-2 for near in found)
 
 
-def test_pages_of_equal_vectors_fit_together(in_postgres, in_qdrant, adopted, stored, server, tmp_path):
+def test_pages_of_equal_vectors_fit_together(in_postgres, in_qdrant, stored, server, tmp_path):
     """Stores return any of the vectors with an equal cosine; pgvector's cosine with a zero vector is NaN."""
     import psycopg
     from psycopg import sql
@@ -494,13 +471,13 @@ def test_pages_of_equal_vectors_fit_together(in_postgres, in_qdrant, adopted, st
         Address(f"qdrant:{tmp_path / 'twice'}", "items", "name", ""),
     )
     for number, where in enumerate(addresses):
-        with AttachedGallery.attach(tmp_path / str(number), where, adopted["means"]) as gallery:
-            whole = gallery.search(stored["features"][0], k=100)
+        with AttachedGallery.attach(tmp_path / str(number), where) as gallery:
+            whole = gallery.search(vector=stored["features"][0], k=100)
             assert sorted(hit.id for hit in whole) == sorted(rows)
             best = cosines(stored["features"][0], stored["features"][:3])
             same = {name: round(float(best[int(name[1:]) % 3]), 4) for name in rows}
             assert [hit.id for hit in whole] == sorted(rows, key=lambda name: (-same[name], name))
-            pages = [gallery.search(stored["features"][0], k=7, offset=start) for start in range(0, 90, 7)]
+            pages = [gallery.search(vector=stored["features"][0], k=7, offset=start) for start in range(0, 90, 7)]
             assert [hit.id for page in pages for hit in page] == [hit.id for hit in whole]
 
 
@@ -517,24 +494,24 @@ def test_points_are_fetched_by_their_own_ids_and_by_fields(in_qdrant, stored):
         )
 
 
-def test_a_folder_of_a_store_is_found_from_everywhere(in_qdrant, adopted, tmp_path, monkeypatch):
+def test_a_folder_of_a_store_is_found_from_everywhere(in_qdrant, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     relative = replace(in_qdrant, url="qdrant:qdrant")
-    AttachedGallery.attach(tmp_path / "gallery", relative, adopted["means"]).close()
+    AttachedGallery.attach(tmp_path / "gallery", relative).close()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with AttachedGallery.open(tmp_path / "gallery") as gallery:
         assert gallery.search(id="item-003", k=1)
 
 
-def test_another_model_is_not_version_0(address, adopted, tmp_path, model_folders):
+def test_another_model_is_not_version_0(address, tmp_path, model_folders):
     with pytest.raises(HoldfastError, match="its features have 59 numbers, compact ones 32, but the stored ones 6"):
         AttachedGallery.attach(tmp_path / "gallery", address, model_folders[0])
 
 
-def test_no_password_is_kept(in_postgres, adopted, tmp_path):
+def test_no_password_is_kept(in_postgres, tmp_path):
     url = in_postgres.url.replace("holdfast@", "holdfast:secret@")
-    AttachedGallery.attach(tmp_path / "gallery", replace(in_postgres, url=url), adopted["means"]).close()
+    AttachedGallery.attach(tmp_path / "gallery", replace(in_postgres, url=url)).close()
     record = (tmp_path / "gallery" / "attached.json").read_text()
     assert "secret" not in record
     assert json.loads(record)["address"]["table"] == in_postgres.table
@@ -543,29 +520,29 @@ def test_no_password_is_kept(in_postgres, adopted, tmp_path):
     assert not any(map(is_url, ("C:\\x", "gallery.npz", "")))
 
 
-def test_queries_whose_length_float32_cannot_hold(in_qdrant, adopted, stored, tmp_path):
+def test_queries_whose_length_float32_cannot_hold(in_qdrant, stored, tmp_path):
     query = stored["features"][3]
-    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
         usual, long = (gallery.search(vector=query * np.float32(scale), k=5) for scale in (1, 1e37))
     assert [hit.id for hit in long] == [hit.id for hit in usual]
     assert [hit.cosine for hit in long] == pytest.approx([hit.cosine for hit in usual])
 
 
 @pytest.mark.parametrize("change", [{"versions": [{"a": 1}]}, {"versions": 3}, {"address": {"url": 1}}])
-def test_a_damaged_record_is_one_line(in_qdrant, adopted, tmp_path, change):
-    AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]).close()
+def test_a_damaged_record_is_one_line(in_qdrant, tmp_path, change):
+    AttachedGallery.attach(tmp_path / "gallery", in_qdrant).close()
     file = tmp_path / "gallery" / "attached.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(HoldfastError, match=r"attached\.json: damaged \([^\n]*\); restore it from a backup$"):
         AttachedGallery.open(tmp_path / "gallery")
 
 
-def test_two_processes_do_not_register_the_same_number(in_postgres, adopted, tmp_path):
+def test_two_processes_do_not_register_the_same_number(in_postgres, tmp_path):
     for name, seed in (("first", 0), ("second", 1)):
         torch.manual_seed(seed)
         network = build_backbone("linear", in_channels=DIM, width=DIM)
         Encoder(network, preprocess=VectorInput(DIM)).save_pretrained(tmp_path / name)
-    AttachedGallery.attach(tmp_path / "g", in_postgres, adopted["means"]).close()
+    AttachedGallery.attach(tmp_path / "g", in_postgres).close()
     with open_gallery(tmp_path / "g") as late:
         with open_gallery(tmp_path / "g") as early:
             early.register(tmp_path / "first")

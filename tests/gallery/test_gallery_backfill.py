@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError, UnavailableError
+from holdfast.embedders import on_ray
 from holdfast.embedders.batches import EmbeddedItems
 from holdfast.gallery import Item, backfill, reembed
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.models import batch_sizes
 from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
@@ -55,14 +56,14 @@ def test_no_list_of_all_items_is_made(upgraded, monkeypatch, order):
 def test_probes_are_the_first_readable_items_by_the_hash_of_their_ids(upgraded, picture_files, monkeypatch):
     """Also if the first that are read from the catalogue are not enough."""
     names = sorted((file.stem for file in picture_files), key=lambda name: (zlib.crc32(name.encode()), name))
-    read = backfill.preprocess_image
+    read = backfill.prepare_image
 
     def refuse_first(encoder, path):
         if Path(path).stem in names[:13]:
             raise HoldfastError(f"{path}: not readable")
         return read(encoder, path)
 
-    monkeypatch.setattr(backfill, "preprocess_image", refuse_first)
+    monkeypatch.setattr(backfill, "prepare_image", refuse_first)
     for most, wanted in ((1, names[13:14]), (3, names[13:16]), (20, names[13:33]), (100, names[13:])):
         probes = backfill.AccuracyProbes(upgraded._state, upgraded.newest(), most).probes
         assert [probe.id for probe in probes] == wanted
@@ -99,7 +100,7 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
 def test_all_items_are_counted_at_every_tenth_only(upgraded, monkeypatch, probes):
     """Also without probes, after an earlier call has measured accuracy."""
     upgraded.backfill(limit=1)
-    upgraded._state.models.sizes = replace(upgraded._state.models.sizes, reembed=1)
+    monkeypatch.setattr(reembed, "batch_sizes", lambda encoder: replace(batch_sizes(None), reembed=1))
     counts, batches = [], []
     count = backfill._count
     monkeypatch.setattr(backfill, "_count", lambda *words: counts.append(0) or count(*words))
@@ -363,7 +364,7 @@ def test_a_limit_on_a_cluster_does_not_count_unreadable_images(model_folders, pi
     embedder = Encoder.from_pretrained(model_folders[1])
 
     class Cluster:
-        device = torch.device("cpu")
+        device = "cpu"
 
         def embed(self, work, preprocess, on_done):
             for number, files in work.shards:
@@ -375,7 +376,7 @@ def test_a_limit_on_a_cluster_does_not_count_unreadable_images(model_folders, pi
                         reasons[row] = str(error)
                 yield number, EmbeddedItems(rows, reasons)
 
-    monkeypatch.setattr(reembed, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
+    monkeypatch.setattr(on_ray, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
     files = [tmp_path / f"{n}.png" for n in range(12)]
     for file, picture in zip(files, picture_files, strict=False):
         file.write_bytes(picture.read_bytes())

@@ -90,7 +90,7 @@ class Mixed:
                     bases = [compact_basis(Encoder.from_pretrained(self.models[one - 1])) for one in (source, target)]
                     query = change_basis(torch.from_numpy(stored_query)[None], *bases)[0].numpy()
                 else:
-                    query = bridge(stored_query[None])[0].numpy()
+                    query = bridge.transform(stored_query[None])[0]
             for i, cosine in enumerate(rows.astype(np.float64) @ query):
                 found[f"{target}/{i}"] = (scale.score(cosine), cosine)
         return found
@@ -331,7 +331,7 @@ def test_images_are_embedded_and_checked_with_and_without(pictured, model_folder
     )
     stages = []
     model = turned_model(tmp_path / "turned", model_folders[0], 7)
-    with pytest.raises(HoldfastError, match="incompatible on version 1"):
+    with pytest.raises(HoldfastError, match="finds less on version 1"):
         pictured.register(model, bridge="none")
     version = pictured.register(model, progress=lambda *figures: stages.append(figures))
     assert len(used["queries"]) >= 50
@@ -340,8 +340,8 @@ def test_images_are_embedded_and_checked_with_and_without(pictured, model_folder
     (record,), (check,) = version.bridges, version.checks
     assert record["kind"] != "none"
     assert record["value"] > record["without"] + 0.3
-    assert check["verdict"] != "incompatible"
-    assert check["without"]["verdict"] == "incompatible"
+    assert check["verdict"] != "worse"
+    assert check["without"]["verdict"] == "worse"
     assert check["cross_test"]["value"] > check["without"]["cross_test"]["value"] + 0.3
     assert stages[-1] == ("checking on version 1", 75, 75)
     assert ("embedding items of version 1", 75, 75) in stages

@@ -4,6 +4,7 @@
 """
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import torch
 
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError, UnavailableError
+from holdfast.embedders.image_encoder import _NO_TF32, ImageEncoder
 from holdfast.gallery import Item
 from holdfast.gallery.backfill import AccuracyProbes
-from holdfast.gallery.models import _NO_TF32, BatchSizes, batch_sizes
+from holdfast.gallery.models import BatchSizes, batch_sizes
 from holdfast.train.encoders import Encoder, encode_loop
 
 pytest.importorskip("qdrant_edge")
@@ -37,13 +39,13 @@ def passes(monkeypatch):
 @pytest.fixture
 def loads(monkeypatch):
     """The devices that models were loaded to."""
-    devices, load = [], Encoder.from_pretrained.__func__
+    devices, load = [], ImageEncoder.load.__func__
 
-    def recorded(cls, folder, **options):
-        devices.append(options.get("device"))
-        return load(cls, folder, **options)
+    def recorded(cls, folder, device):
+        devices.append(device)
+        return load(cls, folder, device)
 
-    monkeypatch.setattr(Encoder, "from_pretrained", classmethod(recorded))
+    monkeypatch.setattr(ImageEncoder, "load", classmethod(recorded))
     return devices
 
 
@@ -53,7 +55,7 @@ def labelled(files):
 
 def test_all_that_embeds_does_so_on_the_device(model_folders, picture_files, pictures, tmp_path, passes, loads):
     with Gallery.create(tmp_path / "g", model_folders[0], device="cpu:0") as gallery:
-        assert gallery.device == OTHER
+        assert gallery.device == "cpu:0"
         for step in (
             lambda: gallery.add(labelled(picture_files)),
             lambda: gallery.search(pictures[100]),
@@ -66,17 +68,19 @@ def test_all_that_embeds_does_so_on_the_device(model_folders, picture_files, pic
             step()
             assert {device for _, device in passes} == {OTHER}
     loads.clear()
-    with Gallery.open(tmp_path / "g", device=OTHER) as gallery:
+    with Gallery.open(tmp_path / "g", device="cpu:0") as gallery:
         gallery.search(pictures[100])
-    assert loads == [OTHER]
+    assert loads == ["cpu:0"]
 
 
 def test_the_default_is_the_gpu_if_there_is_one(model_folders, tmp_path, monkeypatch):
     Gallery.create(tmp_path / "g", model_folders[0]).close()
+    monkeypatch.setattr(Encoder, "to", lambda self, *device: self)
     for there, device in ((False, "cpu"), (True, "cuda")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        with Gallery.open(tmp_path / "g") as gallery:  # no model is loaded yet
-            assert gallery.device == torch.device(device)
+        with Gallery.open(tmp_path / "g") as gallery:
+            assert gallery.device == "auto"  # decided when a model is loaded
+            assert gallery.models.encoder(gallery.newest()).device == device
 
 
 def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
@@ -93,7 +97,8 @@ def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
 
 
 def test_batches_are_larger_on_a_gpu():
-    cpu, gpu = batch_sizes(torch.device("cpu")), batch_sizes(torch.device("cuda:1"))
+    cpu, gpu = batch_sizes(SimpleNamespace(on_gpu=False)), batch_sizes(SimpleNamespace(on_gpu=True))
+    assert batch_sizes(None) == cpu
     assert (cpu.add, cpu.reembed, cpu.queries) == (256, 32, 32)
     assert gpu.add > cpu.add
     assert gpu.reembed > cpu.reembed
@@ -106,7 +111,9 @@ def test_batches_and_passes_of_the_size_for_the_device(
     """Batches of 7 and 5 items, passes of at most 3 images."""
     monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 3 * 16 * 16)
     with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
-        gallery.models.sizes = BatchSizes(add=7, reembed=5, queries=2)
+        for module in ("gallery", "reembed"):
+            sizes = BatchSizes(add=7, reembed=5, queries=2)
+            monkeypatch.setattr(f"holdfast.gallery.{module}.batch_sizes", lambda encoder, sizes=sizes: sizes)
         told = []
         gallery.add(labelled(picture_files[:16]), progress=told.append)
         assert told == [7, 14, 16]

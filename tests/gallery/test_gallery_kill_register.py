@@ -72,6 +72,6 @@ def check_new_state(gallery, folder, number, ids):
     query = np.ones(version.stored_dim, dtype=np.float32)
     hits = gallery.search(vector=query, k=200)
     assert sorted(hit.id for hit in hits) == sorted(ids)
-    best = gallery.search(vector=bridge(query[None])[0].numpy(), version=1, k=200)
+    best = gallery.search(vector=bridge.transform(query[None])[0], version=1, k=200)
     assert [hit.cosine for hit in hits] == pytest.approx([hit.cosine for hit in best], abs=1e-5)
     assert [hit.score for hit in hits] == pytest.approx([bridge.scale.score(hit.cosine) for hit in hits], abs=1e-5)

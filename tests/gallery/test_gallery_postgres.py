@@ -197,7 +197,7 @@ def test_an_older_copy_that_is_all_that_is_left(copied):
     with Gallery.open(folder) as gallery:
         gallery.add([Item("3", vector=vectors[3])])
         schema = gallery._state.catalogue.setting("place")["namespace"]
-        engine = gallery._state.engine._engine
+        engine = gallery._state.engine
         with sqlite3.connect(copy / "catalogue.sqlite") as catalogue:
             ((key,),) = catalogue.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchall()
         for statement in (f"DELETE FROM {schema}.v0001 WHERE key >= {key}", f"DROP TABLE {schema}.generation"):
@@ -233,7 +233,7 @@ def test_a_copy_that_wrote_while_the_connection_was_lost(copied, monkeypatch):
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.2)
     folder, copy, vectors = copied
     with Gallery.open(folder) as gallery:
-        engine = gallery._state.engine._engine
+        engine = gallery._state.engine
         pid = engine._connections._writer.info.backend_pid
         asked(engine, "SELECT pg_terminate_backend(%s, 5000)", pid)
         with Gallery.open(copy) as other:
@@ -246,7 +246,7 @@ def test_a_copy_that_wrote_while_the_connection_was_lost(copied, monkeypatch):
 def test_a_gallery_of_an_earlier_release_has_no_generation(copied):
     folder, copy, vectors = copied
     with Gallery.open(folder) as gallery:
-        engine = gallery._state.engine._engine
+        engine = gallery._state.engine
         engine._connections.write(lambda connection: connection.execute(f"DROP TABLE {engine._table('generation')}"))
         gallery._state.catalogue.put_settings({"generations": []})
         engine._next_generation = None  # nor does that release store one

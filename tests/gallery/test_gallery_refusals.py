@@ -223,13 +223,13 @@ def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, t
         items.append(Item(str(number), path=file, label=f"class {number % 8}"))
     gallery.add(items)
     other = make_model(tmp_path / "other", 17, width=8)
-    refusal = r"incompatible on version 1: at most 1 point lost: no \(.*40 items.*\); --force registers it all the same"
+    refusal = r"finds less on version 1: at most 1 point lost: no \(.*40 items.*\); --force registers it all the same"
     with pytest.raises(HoldfastError, match=refusal):
         gallery.register(other, bridge="none")
     assert len(gallery.versions()) == 1
     version = gallery.register(other, force=True, bridge="none")
     (check,) = version.checks
-    assert (version.number, check["version"], check["verdict"]) == (2, 1, "incompatible")
+    assert (version.number, check["version"], check["verdict"]) == (2, 1, "worse")
     assert check["self_test"]["value"] == 1.0
     assert gallery.versions()[1].checks == [check]
 

@@ -254,7 +254,7 @@ def test_two_registrations_come_one_after_the_other(labelled, model_folders, mon
     assert other.is_alive()
     held.let_go.set()
     assert first.result().number == 2
-    with pytest.raises(HoldfastError, match="these weights are version 2 already"):
+    with pytest.raises(HoldfastError, match="this model is version 2 already"):
         same.result()
     assert other.result().number == 3
     assert (numbers(labelled), model_folders_of(labelled)) == ([1, 2, 3], ["0001", "0002", "0003"])

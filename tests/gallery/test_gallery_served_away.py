@@ -58,7 +58,7 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
         gallery.add([Item("a", vector=np.ones(32))])
-        client = gallery._state.engine._engine._client
+        client = gallery._state.engine._client
         with monkeypatch.context() as patch:
             patch.setattr(client, "query_points", away)
             with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):

@@ -5,13 +5,12 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
+from holdfast.gallery.versions import read_candidate
 from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.compact import compact_basis
 
 pytest.importorskip("qdrant_edge")
 
@@ -91,7 +90,7 @@ class KeptBridges(dict):
 
     def __init__(self, monkeypatch, model_folders):
         super().__init__()
-        self.bases = {n: compact_basis(Encoder.from_pretrained(folder)) for n, folder in enumerate(model_folders, 1)}
+        self.bases = {n: read_candidate(folder, None).basis for n, folder in enumerate(model_folders, 1)}
         save = registration.Finding.save
 
         def kept(finding, folder):
@@ -108,14 +107,14 @@ class KeptBridges(dict):
         def score(source, target, query, feature):
             key = (source, target, query.tobytes())
             if key not in asked:
-                z = torch.from_numpy(query)[None]
+                z = query[None]
                 own, other = self.bases[source], self.bases[target]
                 if bridge.kind == "none":
                     bridged = z
                 else:
-                    bridged = bridge(z if own is None else z @ own)
+                    bridged = bridge.transform(z if own is None else z @ own)
                     bridged = bridged if other is None else bridged @ other.T
-                asked[key] = bridged[0].numpy()
+                asked[key] = bridged[0]
             return bridge.scale.score(float(feature @ asked[key]))
 
         return score

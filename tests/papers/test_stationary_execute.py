@@ -190,7 +190,7 @@ def test_many_searches_at_once_with_learned_maps(protocol):
     for one in weights:
         carried = torch.nn.functional.normalize(torch.nn.functional.normalize(carried, dim=1) @ one, dim=1)
     own = torch.nn.functional.normalize(torch.tensor(models[2].gallery).float(), dim=1)
-    rotation = Rotation.fit(own[pairs], carried[pairs]).weight
+    rotation = torch.from_numpy(Rotation.fit(own[pairs].numpy(), carried[pairs].numpy()).weight)
     queries = torch.tensor(models[2].query).float() @ rotation
     alone = compatibility_matrix([(queries, carried)], *labels, protocol=protocol)
     assert found["map_and_rotation"][protocol][2, 0] == pytest.approx(alone[0, 0])

@@ -6,7 +6,6 @@ acknowledged is lost, nothing refused is done. HOLDFAST_CHAOS_SECONDS sets how l
     HOLDFAST_CHAOS_SECONDS=1200 pytest -s tests/service/test_service_chaos.py
 """
 
-import importlib.util
 import os
 import random
 import shutil
@@ -87,28 +86,10 @@ class ForkedServers(Servers):
         self._log.close()
 
 
-@pytest.fixture
-def postgres():
-    """The address of a PostgreSQL server, to move to and back."""
-    if address := os.environ.get("HOLDFAST_TEST_POSTGRES"):
-        yield address
-        return
-    pytest.importorskip("psycopg")
-    file = Path(__file__).parents[1] / "gallery" / "postgres_server.py"
-    spec = importlib.util.spec_from_file_location("postgres_server", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if module.installed_server() is None:
-        pytest.skip("no PostgreSQL: install the dev extra")
-    server = module.PostgresServer()
-    yield server.url
-    server.remove()
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(SECONDS + 300)
-def test_nothing_acknowledged_is_lost_and_nothing_refused_is_done(filled, models, postgres, tmp_path):
+def test_nothing_acknowledged_is_lost_and_nothing_refused_is_done(filled, models, tmp_path):
     folder = Path(shutil.copytree(filled, tmp_path / "g"))
     with Gallery.open(folder, device="cpu") as gallery:
         from holdfast.gallery import Item
@@ -121,7 +102,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_refused_is_done(filled, models
     servers = ForkedServers(folder, tmp_path / "log")
     writers = [Writer(f"w{n}", servers, stop, counts) for n in range(WRITERS)]
     images = {f"p/{n}": tmp_path / f"{n}.png" for n in range(PATHS)}
-    maintainer = Maintainer(servers, stop, counts, models, images, postgres)
+    maintainer = Maintainer(servers, stop, counts, models, images)
 
     def guarded(run):
         try:

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery import Item, engine_migration
-from holdfast.gallery.engines import ENGINES
+from holdfast.gallery import Item
 from holdfast.service import admin_tasks, local_socket
 from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.app import build_app
@@ -83,80 +82,6 @@ def test_a_command_may_not_name_the_device_of_a_served_gallery(served, gallery, 
             CliRunner().invoke(app, ["gallery", *map(str, words), "--device", "cpu"], catch_exceptions=False)
     assert [row["items"] for row in gallery.stats()["versions"]] == [40]
     assert "a/" in run_verb("search", folder, tmp_path / "one.png", "--device", "auto")
-
-
-def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, monkeypatch):
-    pytest.importorskip("qdrant_client")
-    from qdrant_client import QdrantClient
-
-    from holdfast.gallery.engines.qdrant import QdrantEngine
-
-    store = QdrantClient(":memory:")
-    monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
-    monkeypatch.setattr(engine_migration, "BLOCK", 7)
-    folder, client = served
-    reported, done = [], {}
-    searched = threading.Event()
-
-    def tell(progress):
-        reported.append(progress["copied"])
-        assert searched.wait(30)
-
-    def move():
-        done.update(run_on_server(folder, "move", to="local:", on_progress=tell))
-
-    thread = threading.Thread(target=move)
-    thread.start()
-    while thread.is_alive():
-        answer = client.post("/v1/search/vector", json={"vector": [1.0] * 32, "k": 40})
-        assert answer.status_code == 200, answer.text
-        assert len(answer.json()["hits"]) == 40
-        searched.set()
-    assert reported == [7, 14, 21, 28, 35, 40]
-    assert (done["from"], done["engine"], done["copied"]) == ("embedded", "local:", 40)
-    assert gallery.stats()["engine"] == "local:"
-    back = json.loads(run_verb("move", folder, "--to", "embedded", "--json"))
-    assert (back["from"], back["engine"], back["copied"], back["kept"]) == ("local:", "embedded", 40, False)
-    with pytest.raises(HoldfastError, match="on the embedded engine already"):
-        run_on_server(folder, "move", to="embedded")
-
-
-def test_closing_the_connection_stops_a_move(served, gallery, monkeypatch):
-    pytest.importorskip("qdrant_client")
-    from qdrant_client import QdrantClient
-
-    from holdfast.gallery.engines.qdrant import QdrantEngine
-
-    store, left = QdrantClient(":memory:"), threading.Event()
-    monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
-    monkeypatch.setattr(store, "close", lambda: None)
-    monkeypatch.setattr(engine_migration, "BLOCK", 5)
-    folder, _ = served
-    move, stopped = gallery.move, []
-
-    def watched(to, *, stop, **options):
-        def progress(more):
-            options_progress(more)
-            assert stop.wait(30)
-
-        options_progress = options.pop("progress")
-        try:
-            return move(to, stop=stop, progress=progress, **options)
-        except HoldfastError as error:
-            stopped.append(str(error))
-            left.set()
-            raise
-
-    def leave(progress):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(gallery, "move", watched)
-    with pytest.raises(KeyboardInterrupt):
-        run_on_server(folder, "move", to="local:", on_progress=leave)
-    assert left.wait(30)
-    assert "the move was stopped" in stopped[0]
-    monkeypatch.setattr(gallery, "move", move)
-    assert gallery.engine == "embedded"
 
 
 def test_a_command_that_fails_is_answered(served, monkeypatch):

@@ -51,7 +51,7 @@ def test_batched_images_get_the_same_hits(gallery, pictures):
     assert 3 <= counts["holdfast_queue_batches_total", ("encoder",)] <= 10
 
 
-def test_encoder_batch_size(gallery):
+def test_encoder_batch_size(gallery, monkeypatch):
     """By default as many as suit the gallery's device."""
 
     def most(limits):
@@ -59,10 +59,11 @@ def test_encoder_batch_size(gallery):
         asyncio.run(work.close())
         return work.encoder.max_batch
 
-    assert most(Limits()) == batch_sizes(gallery.device).queries
+    assert most(Limits()) == batch_sizes(None).queries
     assert most(Limits(encoder_batch=16)) == 16
-    gallery.models.device = torch.device("cuda")
-    assert most(Limits()) == batch_sizes(torch.device("cuda")).queries == 256
+    encoder = gallery.models.encoder(gallery.newest())
+    monkeypatch.setattr(type(encoder), "on_gpu", True)
+    assert most(Limits()) == batch_sizes(encoder).queries == 256
 
 
 def test_a_gpu_without_free_memory(gallery, pictures, make_client, monkeypatch):
@@ -263,7 +264,7 @@ def test_bad_commands_and_the_mode_of_the_socket(gallery, make_client, models, t
     assert run_on_server(folder, "register", model="x") is None  # it is not served
     make_client(socket_folder=folder)
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
-    with pytest.raises(HoldfastError, match="these weights are version 1"):
+    with pytest.raises(HoldfastError, match="this model is version 1"):
         run_on_server(folder, "register", model=str(models[0]))
     with pytest.raises(HoldfastError, match="not found: POST /v1/admin/stop"):
         run_on_server(folder, "stop")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from test_service_process import start
 
-from holdfast import adopt
 from holdfast.gallery import Gallery, Item
 
 ITEMS, LATE, DIM = 40_000, 2000, 16
@@ -100,8 +99,7 @@ def served(tmp_path_factory):
     """The URL of a service, and a query. The last items were added after the index was built."""
     root = tmp_path_factory.mktemp("filters")
     vectors = np.random.default_rng(0).standard_normal((ITEMS, DIM)).astype(np.float32)
-    adopt(vectors[:1000], out=root / "model", way="unchanged")
-    with Gallery.create(root / "g", root / "model", device="cpu") as gallery:
+    with Gallery.create(root / "g", vectors=vectors, device="cpu") as gallery:
         items = [Item(f"i{n}", vector=vectors[n], label=f"l{n % 50}", metadata=fields(n)) for n in range(ITEMS)]
         gallery.add(items[:-LATE], batch_size=4000)
         gallery.build_index()
@@ -158,8 +156,7 @@ def test_filters_that_are_read_find_what_fits(served):
 def test_new_fields_stop_nobody(tmp_path):
     """16 items with 64 new names each in a small gallery: an index for each was made before the write was done."""
     vectors = np.eye(DIM, dtype=np.float32)
-    adopt(np.random.default_rng(0).standard_normal((100, DIM)).astype(np.float32), out=tmp_path / "m", way="unchanged")
-    with Gallery.create(tmp_path / "g", tmp_path / "m", device="cpu") as gallery:
+    with Gallery.create(tmp_path / "g", vectors=vectors, device="cpu") as gallery:
         gallery.add(Item(f"i{n}", vector=vectors[n % DIM], label="a") for n in range(4000))
     process, url = start(tmp_path / "g", "--device", "cpu")
     vector = vectors[0].tolist()

@@ -69,7 +69,7 @@ def test_serve_register_and_stop(filled, models, pictures, tmp_path):
         with pytest.raises(HoldfastError, match="open elsewhere"):
             Gallery.open(folder)
         assert json.loads(command("gallery", "register", folder, models[1], "--force", "--json"))["number"] == 2
-        assert "these weights are version 2 already" in command("gallery", "register", folder, models[1])
+        assert "this model is version 2 already" in command("gallery", "register", folder, models[1])
         assert get(f"{url}/v1/gallery")["newest"] == 2
 
         # Half of a request, the signal, and the other half once new connections are refused.

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation, mapped_queries
+from holdfast.bridges.maps import Affine, Local, Matrix, QueryMap, Rotation, Shared, mapped_queries
 from holdfast.bridges.scores import BEST, SAME, ScoreScale, measure_scale
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
 from holdfast.vectors import nearest
 
 NONE = "none"
-BRIDGES: dict[str, type[QueryMap]] = {one.kind: one for one in (Rotation, Affine, LambdaOrthogonal, ResidualMLP, Local)}
+BRIDGES: dict[str, type[QueryMap]] = {kind.kind: kind for kind in (Rotation, Affine, Local)}
 """Kinds of map by name. ``none`` uses queries as they are and needs spaces of equal size."""
 
 CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -33,7 +33,7 @@ CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("affine", {"ridge": 1.0}),
     ("local", {}),
 )
-"""What ``auto`` compares: a few seconds at 2,000 pairs. Kinds trained by gradient steps are compared when named."""
+"""What ``auto`` compares: a few seconds at 2,000 pairs."""
 
 SHORT_RANK = 256
 """Rank of the short form of a linear map."""
@@ -134,8 +134,8 @@ class Measured:
     """
 
     candidate: Candidate
-    values: Tensor
-    first: Tensor
+    values: NDArray[np.float64]
+    first: NDArray[np.float64]
     scale: ScoreScale
 
 
@@ -149,14 +149,20 @@ class Trial:
     """
 
     def __init__(
-        self, new: Tensor, old: Tensor, labels: Tensor | None, split: "Split", unbridged: Tensor | None
+        self,
+        new: Matrix,
+        old: Matrix,
+        labels: NDArray[np.int64] | None,
+        split: "Split",
+        unbridged: Matrix | None,
     ) -> None:
-        held, searched = split.held, torch.cat([split.held, split.also_searched])
+        held, searched = split.held, np.concatenate([split.held, split.also_searched])
         self._fit_new, self._fit_old = new[split.fitted], old[split.fitted]
         self._new, self._old = new[held], old[held]
         self._all_new, self._all_old = new[searched], old[searched]  # the held-out items come first
         self._unbridged = None if unbridged is None else unbridged[held]
-        self._mapped: dict[str, Tensor] = {}  # by kind, options and number of pairs: a fit can take a second
+        self._mapped: dict[str, Matrix] = {}  # by kind, options and number of pairs: a fit can take a second
+        self._shared: dict[int, Shared] = {}  # by number of pairs
         self._pairs, self._best = len(new), split.best
         self._enough = len(held) >= OVERLAP_FROM
         self._fair = _neighbours(self._new, self._all_new) if self._enough else None
@@ -168,9 +174,9 @@ class Trial:
             return "top1", _chance(self.labels, len(self._new))
         if self._enough:
             return "overlap@10", min(1.0, FIRST / (count - 1))
-        return "reciprocal rank", float((1 / torch.arange(1, count + 1, dtype=torch.float64)).mean())
+        return "reciprocal rank", float((1 / np.arange(1, count + 1)).mean())
 
-    def _useful(self, labels: Tensor | None) -> Tensor | None:
+    def _useful(self, labels: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         """The labels, if first hits of a full re-embedding match them more often than random hits; None otherwise.
 
         A single class, or labels that say nothing about what is similar, could not tell a good bridge from a bad one.
@@ -178,30 +184,30 @@ class Trial:
         if labels is None or self._fair is None:
             return None
         right = _right(labels, self._fair[:, 0])
-        clear = BEYOND_CHANCE * float(right.std()) / len(right) ** 0.5
+        clear = BEYOND_CHANCE * _error(right)
         return labels if float(right.mean()) - _chance(labels, len(self._new)) > clear else None
 
     def measured(self, kind: str, options: Mapping[str, Any]) -> Measured:
         bridged = self._bridged(kind, options, len(self._fit_new))
         values = self._values(bridged)
-        error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
         scale, mixed = self._merging(bridged, raw_first=kind == NONE)
         found: dict[str, Any] = (
             {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": float(mixed.overlaps.mean())}
         )
-        candidate = Candidate(kind, dict(options), float(values.mean()), error, not scale.is_raw, **found)
+        candidate = Candidate(kind, dict(options), float(values.mean()), _error(values), not scale.is_raw, **found)
         return Measured(candidate, values, self._first_places(bridged), scale)
 
-    def _first_places(self, bridged: Tensor) -> Tensor:
+    def _first_places(self, bridged: Matrix) -> NDArray[np.float64]:
         """Reciprocal rank of each item's nearest item in the new space among bridged hits; empty with few items."""
         if self._fair is None:
-            return torch.zeros(0)
+            return np.zeros(0)
         scores = bridged @ self._all_old.T
-        scores[torch.eye(*scores.shape, dtype=torch.bool)] = float("-inf")  # the item itself
-        wanted = scores.gather(1, self._fair[:, :1])
-        return 1 / (scores > wanted).sum(1).add(1).double()
+        np.fill_diagonal(scores, -np.inf)  # the item itself
+        wanted = np.take_along_axis(scores, self._fair[:, :1], 1)
+        ranks: NDArray[np.float64] = 1 / ((scores > wanted).sum(axis=1) + 1)
+        return ranks
 
-    def _merging(self, bridged: Tensor, *, raw_first: bool) -> "tuple[ScoreScale, _Mixed | None]":
+    def _merging(self, bridged: Matrix, *, raw_first: bool) -> "tuple[ScoreScale, _Mixed | None]":
         """The scale of the scores, and the gallery of both versions that it gives.
 
         raw_first: scores stay as they are if old items are then shown about as often as they should be, or if that
@@ -223,7 +229,7 @@ class Trial:
             return None
         return self._mixed(self._unbridged, SAME).exposure
 
-    def scale(self, bridged: Tensor) -> ScoreScale:
+    def scale(self, bridged: Matrix) -> ScoreScale:
         """The scale of held-out items as bridged queries, H x d_old."""
         return measure_scale(bridged, self._all_old, self._all_new, best=self._best, pairs=self._pairs)
 
@@ -241,8 +247,7 @@ class Trial:
         gains = unseen._values(bridged) - chance
         if unseen._fair is not None:
             gains += chance - _overlap_with_others(_neighbours(bridged, self._old), unseen._fair)
-        error = max(float(gains.std()) / len(gains) ** 0.5, 1e-6) if len(gains) > 1 else float("nan")
-        return float(gains.mean()) / error
+        return float(gains.mean()) / max(_error(gains), 1e-6)
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The measure against the number of pairs, on nested subsets of the fitted pairs."""
@@ -250,7 +255,7 @@ class Trial:
         counts = [count for count in CURVE if FEWEST_PAIRS <= count < total] + [total]
         return [(count, float(self._values(self._bridged(kind, options, count)).mean())) for count in counts]
 
-    def errors(self, kind: str, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def errors(self, kind: str, options: Mapping[str, Any]) -> tuple[Matrix, NDArray[np.float64]]:
         """Old vectors of the items searched, and how often each is wrongly shown or wrongly missing.
 
         That is the number of queries with the item among the ten nearest in one of both searches only, bridged or in
@@ -262,42 +267,46 @@ class Trial:
         queries, items = len(self._new), len(self._all_new)
         first = min(FIRST, max(1, queries // 5))  # with few items, ten would be most of them
         shown, wanted = (
-            torch.zeros(queries, items, dtype=torch.bool).scatter(1, _neighbours(*searched, first), True)
-            for searched in ((bridged, self._all_old), (self._new, self._all_new))
+            _neighbours(*searched, first) for searched in ((bridged, self._all_old), (self._new, self._all_new))
         )
-        return self._all_old, (shown != wanted).sum(0) * (items / (2 * first * queries))
+        in_one_only = np.zeros((queries, items), dtype=bool)
+        rows = np.arange(queries)[:, None]
+        in_one_only[rows, shown] = True
+        in_one_only[rows, wanted] ^= True
+        return self._all_old, in_one_only.sum(axis=0) * (items / (2 * first * queries))
 
-    def _bridged(self, kind: str, options: Mapping[str, Any], count: int) -> Tensor:
+    def _bridged(self, kind: str, options: Mapping[str, Any], count: int) -> Matrix:
         if kind == NONE:
             assert self._unbridged is not None
             return self._unbridged
         key = f"{kind} {dict(options)} {count}"
         if key not in self._mapped:
-            fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
-            with torch.no_grad():
-                self._mapped[key] = mapped_queries(fitted, self._new)
+            shared = self._shared.setdefault(count, {})
+            fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], shared, **options)
+            self._mapped[key] = mapped_queries(fitted, self._new)
         return self._mapped[key]
 
-    def _values(self, bridged: Tensor) -> Tensor:
+    def _values(self, bridged: Matrix) -> NDArray[np.float64]:
         """One number in [0, 1] per held-out item that can be judged."""
         if self.labels is not None:
             return _right(self.labels, _neighbours(bridged, self._all_old, 1)[:, 0])
         if self._fair is not None:
             return _overlap(_neighbours(bridged, self._all_old), self._fair)
         scores = bridged @ self._all_old.T
-        own = scores.diagonal()[:, None]
-        ties = (scores == own).sum(1) - 1  # half of them come first on average
-        return 1 / ((scores > own).sum(1) + 1 + ties / 2).double()
+        self_scores = scores.diagonal()[:, None]
+        ties = (scores == self_scores).sum(axis=1) - 1  # half of them come first on average
+        ranks: NDArray[np.float64] = 1 / ((scores > self_scores).sum(axis=1) + 1 + ties / 2)
+        return ranks
 
-    def _mixed(self, bridged: Tensor, scale: Callable[[Tensor], Tensor]) -> "_Mixed":
+    def _mixed(self, bridged: Matrix, scale: Callable[[NDArray[Any]], NDArray[Any]]) -> "_Mixed":
         """Exposure of old items in a gallery of both versions, half of the items each.
 
         Both halves take their turn as the old one, and the two results are averaged.
         """
         assert self._fair is not None
-        items, queries = torch.arange(len(self._all_new)), torch.arange(len(self._new))
+        items, queries = np.arange(len(self._all_new)), np.arange(len(self._new))
         shown, fair = dict.fromkeys(EXPOSURE_AT, 0.0), dict.fromkeys(EXPOSURE_AT, 0.0)
-        overlaps = torch.zeros(len(queries), dtype=torch.float64)
+        overlaps = np.zeros(len(queries))
         for is_old in (items % 2 == 0, items % 2 == 1):  # the items are in random order
             stored = [
                 StoredItems(items[is_old], self._all_old[is_old], bridged, scale),
@@ -306,8 +315,8 @@ class Trial:
             hits = search_mixed(stored, FIRST, own=queries)
             overlaps += _overlap(hits.rows, self._fair) / 2
             for k in EXPOSURE_AT:
-                shown[k] += float(is_old[hits.rows[:, :k]].double().mean()) / 2
-                fair[k] += float(is_old[self._fair[:, :k]].double().mean()) / 2
+                shown[k] += float(is_old[hits.rows[:, :k]].mean()) / 2
+                fair[k] += float(is_old[self._fair[:, :k]].mean()) / 2
         return _Mixed({k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlaps)
 
 
@@ -320,7 +329,7 @@ class _Mixed:
     """A gallery of both versions. exposure: ratio of old items by k. overlaps: @10 with a full re-embedding, Q."""
 
     exposure: dict[int, float]
-    overlaps: Tensor
+    overlaps: NDArray[np.float64]
 
 
 def unfairness(exposure: Mapping[int, float]) -> float:
@@ -329,10 +338,15 @@ def unfairness(exposure: Mapping[int, float]) -> float:
     return sum(max(0.0, excess) for excess in beyond)
 
 
-def _better(values: Tensor, than: Tensor, errors: float) -> bool:
+def _error(values: NDArray[np.float64]) -> float:
+    """The standard error of the mean; NaN of one value."""
+    return float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+
+
+def _better(values: NDArray[np.float64], than: NDArray[np.float64], errors: float) -> bool:
     """Whether the mean is higher by more than so many standard errors of the difference."""
     gain = values - than
-    return float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
+    return float(gain.mean()) > errors * _error(gain)
 
 
 def _spoils(plain: Candidate, mapped: Candidate) -> bool:
@@ -400,14 +414,14 @@ def _check_options(kind: str, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in known:
             raise unknown_name(f"option of {kind}", name, known)
-        whole = name in ("rank", "neighbours", "steps", "hidden")
+        whole = name in ("rank", "neighbours")
         if name == "centred" and not isinstance(value, bool):
             raise HoldfastError(f"{kind}: centred must be true or false, got {value!r}")
         if whole and value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise HoldfastError(f"{kind}: {name} must be a whole number of at least 1, got {value!r}")
         if not whole and not (isinstance(value, int | float) and 0 <= value < math.inf):
             raise HoldfastError(f"{kind}: {name} must be a number of at least 0, got {value!r}")
-        if name in ("temperature", "rate", "ridge") and value == 0:
+        if name in ("temperature", "ridge") and value == 0:
             raise HoldfastError(f"{kind}: {name} must be above 0")
 
 
@@ -422,9 +436,9 @@ class Split:
         above a given score, so that fewer of the scores among the pairs count.
     """
 
-    fitted: Tensor
-    held: Tensor
-    also_searched: Tensor
+    fitted: NDArray[np.int64]
+    held: NDArray[np.int64]
+    also_searched: NDArray[np.int64]
     best: int = BEST
 
 
@@ -434,8 +448,8 @@ def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
     items: number of items in the old gallery. Of the items searched, the share count / items are then fitted pairs, as
     in that gallery; at most 9,000. None: the gallery is taken to be much larger than the number of pairs.
     """
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    held, fitted = order.tensor_split([min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))])
+    order = np.random.default_rng(seed).permutation(count)
+    held, fitted = np.split(order, [min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))])
     share = 0.0 if items is None else min(1.0, count / max(1, items))
     wanted = len(fitted) if share == 1 else round(len(held) * share / (1 - share))
     also = min(len(fitted), wanted, MOST_SEARCHED_BESIDE)
@@ -443,44 +457,46 @@ def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
     return Split(fitted, held, fitted[:also], best)
 
 
-def _neighbours(queries: Tensor, gallery: Tensor, k: int = FIRST) -> Tensor:
+def _neighbours(queries: Matrix, gallery: Matrix, k: int = FIRST) -> NDArray[np.int64]:
     """The ``k`` nearest other rows of the gallery, Q x k; row i of both is the same item."""
-    found = nearest(queries, gallery, k + 1).indices
-    own = found == torch.arange(len(queries))[:, None]
-    own[:, -1] |= ~own.any(1)  # where the item itself is not among the nearest, the last one goes
-    return found[~own].view(len(queries), -1)
+    hits = nearest(queries, gallery, k + 1).indices
+    is_itself = hits == np.arange(len(queries))[:, None]
+    is_itself[:, -1] |= ~is_itself.any(axis=1)  # where the item itself is not among the nearest, the last one goes
+    return hits[~is_itself].reshape(len(queries), -1)
 
 
-def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
-    """Share of ``wanted`` (Q x k) that is in ``found``, per query."""
-    return (found[:, :, None] == wanted[:, None, :]).any(1).double().mean(1)
+def _overlap(hits: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share of ``wanted`` (Q x k) that is in ``hits``, per query."""
+    shares: NDArray[np.float64] = (hits[:, :, None] == wanted[:, None, :]).any(axis=1).mean(axis=1)
+    return shares
 
 
-def _overlap_with_others(found: Tensor, wanted: Tensor) -> Tensor:
-    """Mean share of the items that the other queries want (Q x k) that is in ``found``, per query."""
-    times = torch.bincount(wanted.flatten(), minlength=int(found.max()) + 1)  # how many queries want each item
+def _overlap_with_others(hits: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean share of the items that the other queries want (Q x k) that is in ``hits``, per query."""
+    times = np.bincount(wanted.ravel(), minlength=int(hits.max()) + 1)  # how many queries want each item
     queries, k = wanted.shape
-    return (times[found].sum(1) / k - _overlap(found, wanted)) / (queries - 1)
+    shares: NDArray[np.float64] = (times[hits].sum(axis=1) / k - _overlap(hits, wanted)) / (queries - 1)
+    return shares
 
 
-def _judgeable(labels: Tensor, queries: int) -> Tensor | None:
+def _judgeable(labels: NDArray[np.int64], queries: int) -> NDArray[np.int64] | None:
     """Labels with -1 for items with a class of their own; None if too few of the first ``queries`` are left."""
-    _, code_of, counts = labels.unique(return_inverse=True, return_counts=True)
-    kept = torch.where(counts[code_of] > 1, labels, -1)
-    return kept if int((kept[:queries] >= 0).sum()) >= LABELS_FROM else None
+    _, code_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    repeated = np.where(counts[code_of] > 1, labels, -1)
+    return repeated if int((repeated[:queries] >= 0).sum()) >= LABELS_FROM else None
 
 
-def _right(labels: Tensor, first: Tensor) -> Tensor:
+def _right(labels: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.float64]:
     """Whether the first hit of each query with a label has the query's label, as 0 or 1.
 
     labels: of all items, the queries first. first: number of the first hit of each query.
     """
-    own = labels[: len(first)]
-    return (labels[first] == own)[own >= 0].double()
+    asked = labels[: len(first)]
+    return (labels[first] == asked)[asked >= 0].astype(np.float64)
 
 
-def _chance(labels: Tensor, queries: int) -> float:
+def _chance(labels: NDArray[np.int64], queries: int) -> float:
     """How often a random other item has the label of one of the first ``queries`` items, if that has one."""
-    own = labels[:queries]
-    same = torch.bincount(labels[labels >= 0])[own[own >= 0]] - 1
-    return float((same / (len(labels) - 1)).double().mean())
+    asked = labels[:queries]
+    same = np.bincount(labels[labels >= 0])[asked[asked >= 0]] - 1
+    return float((same / (len(labels) - 1)).mean())

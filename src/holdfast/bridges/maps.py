@@ -1,73 +1,74 @@
 """Maps from a new model's space to an old model's space, fitted on items that both models embedded.
 
-All maps take unit query vectors (Q x d_new) and return vectors (Q x d_old) that the caller normalises. They act on
-queries only: stored vectors stay as they are.
+All maps take unit query vectors (Q x d_new, float32) and return vectors (Q x d_old) that the caller normalises. They
+act on queries only: stored vectors stay as they are.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from numpy.typing import NDArray
+
+from holdfast.vectors.lengths import unit
+
+Matrix = NDArray[np.float32]
+Shared = dict[Any, Any]
+"""What several kinds compute of the same pairs, by a key of the function that computes it."""
 
 _QUERIES_AT_ONCE = 256
 
 
 class QueryMap(Protocol):
-    """What a kind of map offers. Options are the keyword arguments of ``fit``; tensors are all that it learned."""
+    """What a kind of map offers. Options are the keyword arguments of ``fit``; tensors are all that it learned.
+
+    shared: results that other fits on the same pairs left, and to which this one adds its own.
+    """
 
     kind: ClassVar[str]
 
     @classmethod
-    def fit(cls, new: Tensor, old: Tensor) -> Self: ...
+    def fit(cls, new: Matrix, old: Matrix, shared: Shared | None = None) -> Self: ...
 
-    def __call__(self, queries: Tensor) -> Tensor: ...
+    def __call__(self, queries: Matrix) -> Matrix: ...
 
-    def tensors(self) -> dict[str, Tensor]: ...
+    def tensors(self) -> dict[str, Matrix]: ...
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self: ...
+    def from_tensors(cls, tensors: Mapping[str, Matrix]) -> Self: ...
 
 
 class LinearMap:
-    """queries @ weight + bias, the form of all maps but two. The weight may be given as the product of two factors."""
+    """queries @ weight + bias, the form of all maps but one. The weight may be given as the product of two factors."""
 
-    def __init__(self, weight: Tensor | tuple[Tensor, Tensor], bias: Tensor) -> None:
+    def __init__(self, weight: Matrix | tuple[Matrix, Matrix], bias: Matrix) -> None:
         """weight: d_new x d_old, or d_new x r and r x d_old, which are kept apart if together they are smaller."""
-        if isinstance(weight, tuple) and sum(one.numel() for one in weight) >= len(weight[0]) * weight[1].shape[1]:
+        if isinstance(weight, tuple) and sum(factor.size for factor in weight) >= len(weight[0]) * weight[1].shape[1]:
             weight = weight[0] @ weight[1]
         # In memory as after loading, so that results are equal. The left factor by columns: single queries are faster.
         if isinstance(weight, tuple):
-            self.factors: tuple[Tensor, ...] = (weight[0].T.contiguous().T, weight[1].contiguous())
+            self.factors: tuple[Matrix, ...] = (_float32(weight[0], "F"), _float32(weight[1]))
         else:
-            self.factors = (weight.contiguous(),)
-        self.bias = bias
+            self.factors = (_float32(weight),)
+        self.bias = _float32(bias)
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Matrix:
         """The whole matrix, d_new x d_old."""
         return self.factors[0] if len(self.factors) == 1 else self.factors[0] @ self.factors[1]
 
-    def __call__(self, queries: Tensor) -> Tensor:
-        for factor in self.factors[:-1]:
-            queries = queries @ factor
-        return torch.addmm(self.bias, queries, self.factors[-1])
-
-    def one(self, query: np.ndarray) -> np.ndarray:
-        """One query, d_new float32. In NumPy, which has less overhead for a single row."""
+    def __call__(self, queries: Matrix) -> Matrix:
         for factor in self.factors:
-            query = query @ factor.numpy()
-        query += self.bias.numpy()
-        return query
+            queries = queries @ factor
+        queries += self.bias
+        return queries
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Matrix]:
         names = ("weight",) if len(self.factors) == 1 else ("left", "right")
-        return {**{name: one.contiguous() for name, one in zip(names, self.factors, strict=True)}, "bias": self.bias}
+        return {**dict(zip(names, self.factors, strict=True)), "bias": self.bias}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+    def from_tensors(cls, tensors: Mapping[str, Matrix]) -> Self:
         whole = tensors.get("weight")
         return cls((tensors["left"], tensors["right"]) if whole is None else whole, tensors["bias"])
 
@@ -81,18 +82,25 @@ class Rotation(LinearMap):
     kind: ClassVar[str] = "rotation"
 
     @classmethod
-    def fit(cls, new: Tensor, old: Tensor, *, centred: bool = False, rank: int | None = None) -> Self:
+    def fit(
+        cls, new: Matrix, old: Matrix, shared: Shared | None = None, *, centred: bool = False, rank: int | None = None
+    ) -> Self:
         """Fit R = U V^T, where U S V^T is the singular value decomposition of new^T old.
 
         new: N x d_new and old: N x d_old, row i the same item.
         centred: rotate around the means of the pairs instead of the origin.
         rank: keep the directions with the largest singular values; None keeps all. Fewer make queries faster.
         """
-        new_mean, old_mean = _means(new, old, centred)
-        left, right = procrustes(new - new_mean, old - old_mean)
+        shared = {} if shared is None else shared
+        new_mean, old_mean = (_mean(rows) if centred else np.zeros(rows.shape[1]) for rows in (new, old))
+        if ("procrustes", centred) not in shared:
+            shared["procrustes", centred] = procrustes(
+                _float32(new - new_mean) if centred else new, _float32(old - old_mean) if centred else old
+            )
+        left, right = shared["procrustes", centred]
         weight = left @ right if rank is None else (left[:, :rank], right[:rank])
         turned_mean = new_mean @ left[:, :rank] @ right[:rank]
-        return cls(weight, old_mean - turned_mean)
+        return cls(weight, _float32(old_mean - turned_mean))
 
 
 class Affine(LinearMap):
@@ -101,94 +109,23 @@ class Affine(LinearMap):
     kind: ClassVar[str] = "affine"
 
     @classmethod
-    def fit(cls, new: Tensor, old: Tensor, *, ridge: float = 0.1, rank: int | None = None) -> Self:
+    def fit(
+        cls, new: Matrix, old: Matrix, shared: Shared | None = None, *, ridge: float = 0.1, rank: int | None = None
+    ) -> Self:
         """Fit W = (X^T X + ridge * s * I)^-1 X^T Y around the means, with s the mean diagonal of X^T X.
 
         ridge: strength of the penalty, relative to the scale of the data.
         rank: keep the directions of W that explain most of the fitted values; None keeps all.
         """
-        new_mean, old_mean = _means(new, old, True)
-        x, y = new - new_mean, old - old_mean
+        new_mean, old_mean = _mean(new), _mean(old)
+        x, y = _float32(new - new_mean), _float32(old - old_mean)
         weight = ridge_weights(x, y, ridge)
         if rank is None or rank >= min(weight.shape):
-            return cls(weight, old_mean - new_mean @ weight)
-        directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
+            return cls(weight, _float32(old_mean - new_mean @ weight))
+        fitted = (x @ weight).astype(np.float64)
+        directions = _float32(np.linalg.eigh(fitted.T @ fitted)[1][:, -rank:])
         short = weight @ directions
-        return cls((short, directions.T), old_mean - new_mean @ short @ directions.T)
-
-
-class LambdaOrthogonal(LinearMap):
-    """An affine map whose matrix may leave the orthogonal ones by at most ``slack`` (lambda-orthogonality, 2025)."""
-
-    kind: ClassVar[str] = "lambda_orthogonal"
-
-    @classmethod
-    def fit(cls, new: Tensor, old: Tensor, *, slack: float = 4.0, steps: int = 60, rate: float = 0.003) -> Self:
-        """Minimise mean |x W + b - y|^2 + max(0, |W^T W - I| - slack), from the rotation on, by Adam.
-
-        slack: Frobenius norm of W^T W - I that costs nothing; 0 is a rotation, a large value ordinary regression.
-        """
-        start = Rotation.fit(new, old, centred=True)
-        weight = start.weight.clone().requires_grad_()
-        bias = start.bias.clone().requires_grad_()
-        wide = weight.shape[0] < weight.shape[1]
-        identity = torch.eye(min(weight.shape), dtype=weight.dtype)
-        optimizer = torch.optim.Adam([weight, bias], lr=rate)
-        for _ in range(steps):
-            gram = weight @ weight.T if wide else weight.T @ weight
-            excess = (gram - identity).norm() - slack
-            loss = (torch.addmm(bias, new, weight) - old).square().sum(1).mean() + F.relu(excess)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return cls(weight.detach(), bias.detach())
-
-
-class ResidualMLP:
-    """A rotation plus a small network that learns what the rotation leaves over."""
-
-    kind: ClassVar[str] = "residual_mlp"
-
-    def __init__(self, rotation: Rotation, network: nn.Sequential) -> None:
-        self.rotation = rotation
-        self.network = network.eval().requires_grad_(False)
-
-    @classmethod
-    def fit(cls, new: Tensor, old: Tensor, *, hidden: int = 256, steps: int = 200, rate: float = 0.001) -> Self:
-        """Train on cosines to the old vectors with Adam and weight decay 0.01, batches of 256 pairs, a fixed seed.
-
-        The network's last layer starts at zero, so that training starts from the rotation.
-        """
-        rotation = Rotation.fit(new, old, centred=True)
-        generator = torch.Generator().manual_seed(0)
-        network = _network(new.shape[1], hidden, old.shape[1])
-        first, *others = network.parameters()
-        with torch.no_grad():
-            first.normal_(0, new.shape[1] ** -0.5, generator=generator)
-            for parameter in others:
-                parameter.zero_()
-        base = rotation(new)
-        optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.01)
-        for _ in range(steps):
-            rows = torch.randint(len(new), (min(256, len(new)),), generator=generator)
-            loss = 1 - F.cosine_similarity(base[rows] + network(new[rows]), old[rows]).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return cls(rotation, network)
-
-    def __call__(self, queries: Tensor) -> Tensor:
-        return self.rotation(queries) + self.network(queries)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {**self.rotation.tensors(), **{f"network.{k}": v for k, v in self.network.state_dict().items()}}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        hidden, dim = tensors["network.0.weight"].shape
-        network = _network(dim, hidden, tensors["network.2.weight"].shape[0])
-        network.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
-        return cls(Rotation.from_tensors(tensors), network)
+        return cls((short, directions.T), _float32(old_mean - new_mean @ short @ directions.T))
 
 
 class Local:
@@ -196,82 +133,108 @@ class Local:
 
     kind: ClassVar[str] = "local"
 
-    def __init__(self, rotation: Rotation, anchors: Tensor, residuals: Tensor, settings: Tensor) -> None:
+    def __init__(self, rotation: Rotation, anchors: Matrix, residuals: Matrix, settings: Matrix) -> None:
         self.rotation = rotation
-        self.anchors = anchors
-        self.residuals = residuals
-        self.settings = settings
+        self.anchors = _float32(anchors)
+        self.residuals = _float32(residuals)
+        self.settings = _float32(settings)
         neighbours, self.temperature, self.weight = settings.tolist()
         self.neighbours = min(int(neighbours), len(anchors))
 
     @classmethod
     def fit(
-        cls, new: Tensor, old: Tensor, *, neighbours: int = 10, temperature: float = 0.05, weight: float = 0.5
+        cls,
+        new: Matrix,
+        old: Matrix,
+        shared: Shared | None = None,
+        *,
+        neighbours: int = 10,
+        temperature: float = 0.05,
+        weight: float = 0.5,
     ) -> Self:
         """Keep the pairs and what the rotation leaves over of each.
 
         neighbours: pairs whose residuals are averaged, weighted by softmax(cosine / temperature).
         weight: factor of the averaged residual.
         """
-        rotation = Rotation.fit(new, old, centred=True)
-        residuals = old - F.normalize(rotation(new), dim=1)
-        return cls(rotation, new, residuals, torch.tensor([neighbours, temperature, weight]))
+        rotation = Rotation.fit(new, old, shared, centred=True)
+        residuals = old - unit(rotation(new))
+        return cls(rotation, new, residuals, np.array([neighbours, temperature, weight], dtype=np.float32))
 
-    def __call__(self, queries: Tensor) -> Tensor:
-        cosines, rows = (queries @ self.anchors.T).topk(self.neighbours, dim=1)
-        shares = torch.softmax(cosines / self.temperature, dim=1)
-        correction = torch.einsum("qk,qkd->qd", shares, self.residuals[rows])
-        return F.normalize(self.rotation(queries), dim=1) + self.weight * correction
+    def __call__(self, queries: Matrix) -> Matrix:
+        cosines = queries @ self.anchors.T
+        rows = np.argpartition(-cosines, self.neighbours - 1, axis=1)[:, : self.neighbours]
+        nearest = np.take_along_axis(cosines, rows, 1) / np.float32(self.temperature)
+        shares = np.exp(nearest - nearest.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        correction = np.einsum("qk,qkd->qd", shares, self.residuals[rows])
+        return unit(self.rotation(queries)) + np.float32(self.weight) * correction
 
-    def tensors(self) -> dict[str, Tensor]:
-        own = {"anchors": self.anchors, "residuals": self.residuals, "settings": self.settings}
-        return {**self.rotation.tensors(), **own}
+    def tensors(self) -> dict[str, Matrix]:
+        pairs = {"anchors": self.anchors, "residuals": self.residuals, "settings": self.settings}
+        return {**self.rotation.tensors(), **pairs}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        own = (tensors[name] for name in ("anchors", "residuals", "settings"))
-        return cls(Rotation.from_tensors(tensors), *own)
+    def from_tensors(cls, tensors: Mapping[str, Matrix]) -> Self:
+        pairs = (tensors[name] for name in ("anchors", "residuals", "settings"))
+        return cls(Rotation.from_tensors(tensors), *pairs)
 
 
-def mapped_queries(fitted: QueryMap, queries: Tensor) -> Tensor:
+def mapped_queries(fitted: QueryMap, queries: Matrix) -> Matrix:
     """The unit rows that a map makes of unit queries; in blocks, because a local map compares them with all pairs."""
-    return torch.cat([F.normalize(fitted(block), dim=1) for block in queries.split(_QUERIES_AT_ONCE)])
+    starts = range(0, max(1, len(queries)), _QUERIES_AT_ONCE)
+    return np.concatenate([unit(fitted(queries[start : start + _QUERIES_AT_ONCE])) for start in starts])
 
 
-def procrustes(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+def procrustes(new: Matrix, old: Matrix) -> tuple[Matrix, Matrix]:
     """Factors U (d_new x r) and V^T (r x d_old) of the (semi-)orthogonal matrix R = U V^T with the least |new R - old|.
 
     Directions that the data lack are left out. The others are in order of their singular values, the largest first.
     """
+    least = max(new.shape) * float(np.finfo(np.float32).eps)
     if len(new) < min(new.shape[1], old.shape[1]):
         # Few pairs: the product has their rank, and its factors are found from two thin matrices.
-        (q_new, r_new), (q_old, r_old) = torch.linalg.qr(new.T), torch.linalg.qr(old.T)
-        u, s, vt = torch.linalg.svd(r_new @ r_old.T)
-        u, vt = q_new @ u, vt @ q_old.T
-    else:
-        u, s, vt = torch.linalg.svd(new.T @ old, full_matrices=False)
-    kept = s > s[:1] * max(new.shape) * torch.finfo(s.dtype).eps
-    return u[:, kept], vt[kept]
+        (q_new, r_new), (q_old, r_old) = np.linalg.qr(new.T), np.linalg.qr(old.T)
+        left, right = _singular_directions(r_new @ r_old.T, least)
+        return q_new @ left, right @ q_old.T
+    return _singular_directions(new.T @ old, least)
 
 
-def _means(new: Tensor, old: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
-    if centred:
-        return new.mean(0), old.mean(0)
-    return new.new_zeros(new.shape[1]), old.new_zeros(old.shape[1])
+def _singular_directions(matrix: Matrix, least: float) -> tuple[Matrix, Matrix]:
+    """U and V^T of the singular values above ``least`` times the largest one, in descending order.
+
+    From the eigenvectors of the smaller product of the matrix with itself, in twice the digits: three times as fast as
+    a decomposition of the matrix, and as exact for singular values above 1e-7 of the largest one.
+    """
+    if matrix.shape[0] < matrix.shape[1]:
+        left, right = _singular_directions(np.ascontiguousarray(matrix.T), least)
+        return right.T, left.T
+    wide = matrix.astype(np.float64)
+    squares, directions = np.linalg.eigh(wide.T @ wide)
+    values = np.sqrt(np.maximum(squares[::-1], 0))
+    kept = values > values[:1] * least
+    v = directions[:, ::-1][:, kept]
+    return _float32(wide @ v / values[kept]), _float32(v.T)
 
 
-def ridge_weights(x: Tensor, y: Tensor, strength: float) -> Tensor:
+def ridge_weights(x: NDArray[Any], y: NDArray[Any], strength: float) -> Matrix:
     """Weights of a ridge regression of centred data, d_x x d_y.
 
     Solved in the smaller of the two sizes, rows or columns, which gives the same weights.
     """
-    penalty = strength * x.square().sum() / x.shape[1] + torch.finfo(x.dtype).tiny ** 0.5  # equal rows: no zero
+    penalty = strength * float(np.square(x).sum()) / x.shape[1] + 1e-19  # equal rows: not zero
+    gram = (x.T @ x if len(x) >= x.shape[1] else x @ x.T).astype(np.float64)
+    gram[np.diag_indices_from(gram)] += penalty
     if len(x) >= x.shape[1]:
-        gram = x.T @ x
-        return torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=x.dtype), x.T @ y)
-    gram = x @ x.T
-    return x.T @ torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=x.dtype), y)
+        return _float32(np.linalg.solve(gram, (x.T @ y).astype(np.float64)))
+    return x.T @ _float32(np.linalg.solve(gram, y.astype(np.float64)))
 
 
-def _network(dim: int, hidden: int, out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, out))
+def _mean(rows: Matrix) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = rows.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def _float32(array: NDArray[Any], order: Any = "C") -> Matrix:
+    converted: Matrix = np.asarray(array, dtype=np.float32, order=order)
+    return converted

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
 from holdfast.vectors.feature_set import FeatureSet
@@ -22,8 +22,8 @@ class Pairs:
     only_old, only_new: number of items that only one of the two has.
     """
 
-    new: Tensor
-    old: Tensor
+    new: NDArray[np.float32]
+    old: NDArray[np.float32]
     labels: np.ndarray | None
     models: dict[str, str]
     found: int
@@ -72,9 +72,9 @@ def read_pairs(old: Source, new: Source, *, most: int | None = None, with_labels
     )
 
 
-def _usable(features: FeatureSet, rows: np.ndarray) -> Tensor:
+def _usable(features: FeatureSet, rows: np.ndarray) -> NDArray[np.float32]:
     """These rows as float32; refused if one is zero or not finite."""
-    vectors = float32(features.rows.take(rows), "cpu")
+    vectors = float32(features.rows.take(rows))
     problems = VectorProblems(features.name, len(features))
     problems.inspect(rows, vectors)
     problems.refuse()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 FULL_TRUST = 100
 """Pairs from which on the measured constants are used as they are; below, they shrink towards the raw score."""
@@ -36,7 +36,7 @@ class ScoreScale:
     deviation_new: float = float("nan")
     pairs: int = 0
 
-    def __call__(self, cosine: Tensor) -> Tensor:
+    def __call__(self, cosine: NDArray[Any]) -> NDArray[Any]:
         return self.offset + self.slope * cosine
 
     def score(self, cosine: float) -> float:
@@ -65,7 +65,12 @@ SAME = ScoreScale()
 
 
 def measure_scale(
-    bridged: Tensor, old: Tensor, new: Tensor, *, best: int = BEST, pairs: int | None = None
+    bridged: NDArray[np.float32],
+    old: NDArray[np.float32],
+    new: NDArray[np.float32],
+    *,
+    best: int = BEST,
+    pairs: int | None = None,
 ) -> ScoreScale:
     """Constants of mu_new + sd_new (s - mu_old) / sd_old over the best scores of each query.
 
@@ -81,9 +86,9 @@ def measure_scale(
     if count < 2:
         return SAME
     s_old, s_new = (_best(queries @ items.T, best) for queries, items in ((bridged, old), (new[: len(bridged)], new)))
-    mean_old, deviation_old = float(s_old.mean()), float(s_old.std())
-    mean_new, deviation_new = float(s_new.mean()), float(s_new.std())
-    if not (deviation_old > 1e-6 and deviation_new > 1e-6):  # also if one score has no deviation
+    mean_old, deviation_old = float(s_old.mean()), float(s_old.std(ddof=1)) if s_old.size > 1 else 0.0
+    mean_new, deviation_new = float(s_new.mean()), float(s_new.std(ddof=1)) if s_new.size > 1 else 0.0
+    if not (deviation_old > 1e-6 and deviation_new > 1e-6):
         return SAME
     trust = min(1.0, (count if pairs is None else pairs) / FULL_TRUST)
     standard = deviation_new / deviation_old
@@ -98,8 +103,8 @@ def measure_scale(
     )
 
 
-def _best(scores: Tensor, count: int) -> Tensor:
+def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.float64]:
     """The ``count`` best scores of each row, its own item left out."""
-    own = torch.eye(*scores.shape, dtype=torch.bool)
-    others = scores.masked_fill(own, float("-inf"))
-    return others.topk(min(count, scores.shape[1] - 1), dim=1).values.double()
+    np.fill_diagonal(scores, -np.inf)
+    count = min(count, scores.shape[1] - 1)
+    return np.partition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :].astype(np.float64)

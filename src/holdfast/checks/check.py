@@ -1,7 +1,8 @@
-"""The check before a release: may the new model's queries search the old model's gallery, unchanged?
+"""The check before a release: do people find more than with the old model, if the new model's queries search its index?
 
-Besides the verdict it reports which queries and classes change, how a score threshold tuned for the old model behaves,
-and, without labels, how similar the results of both models are.
+With judgements (labels, relevance or known items) it says whether the new queries are better than keeping the old
+model, and whether at most so much is lost. Without them nothing is judged: it shows how much of a re-embedding the
+search shows.
 """
 
 import math
@@ -10,40 +11,33 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from holdfast.checks.estimates import (
-    Estimate,
-    Resampling,
-    gain_estimate,
-    mean_estimate,
-    score_estimate,
-    share_estimate,
-    units_needed,
-)
-from holdfast.checks.inputs import (
-    AGREEMENT,
-    CheckInputs,
-    GroundTruths,
-    Relevance,
-    ground_truths,
-    items_of_both,
-    pairing_notes,
-    reembedded_hits,
-)
+from holdfast.checks.agreement import agreement_with_reembedding, overlap_of_hits
+from holdfast.checks.changes import changed_queries, class_changes, compare_thresholds
+from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate, share_of_means, units_needed
+from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
+from holdfast.checks.inputs import CheckInputs, GroundTruths, Relevance, ground_truths, pairing_notes
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
-from holdfast.checks.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
-from holdfast.checks.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
-from holdfast.checks.scores import OVERLAP, PROTOCOLS, VERIFICATION_PAIRS, Score, parse_score
-from holdfast.checks.verdict import FEWEST_UNITS, INCOMPATIBLE, NO, NOT_JUDGED, bounds_asked, loss_answer, verdict
+from holdfast.checks.query_outcomes import GalleryOutcomes, run_queries
+from holdfast.checks.result import CheckResult, Reindex, WithoutBridge
+from holdfast.checks.scores import PROTOCOLS, Score, parse_score
+from holdfast.checks.verdict import (
+    FEWEST_UNITS,
+    NO,
+    NOT_JUDGED,
+    VERDICTS,
+    accepted_loss,
+    answer_about,
+    better_answer,
+    share_asked,
+)
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.wording import are, counted
-from holdfast.metrics import exact_mcnemar, resampled_means, threshold_at_far
-from holdfast.metrics.resampling import RESAMPLES, covering_interval
-from holdfast.vectors.feature_set import FeatureSet
-from holdfast.vectors.pairing import Source, open_features, pair_queries
-from holdfast.vectors.search import Progress, VectorProblems, search_blocks, unit_blocks, unit_queries
+from holdfast.metrics.resampling import RESAMPLES
+from holdfast.vectors.pairing import Pairing, Source, open_features, pair_queries
+from holdfast.vectors.search import Progress, VectorProblems, unit_queries
+
+NO_JUDGEMENTS = "no labels, relevance or known items were given, so whether people find more is unknown"
 
 
 def check(
@@ -57,49 +51,48 @@ def check(
     leave_one_out: bool = False,
     score: str = "top1",
     protocol: str = "instance",
-    confidence: float = 0.95,
     max_loss: float | None = None,
-    min_gain: float | None = None,
+    min_agreement: float | None = None,
+    confidence: float = 0.95,
     cluster_by_class: bool = False,
     far: float = 0.01,
     threshold: float | None = None,
-    pairs: int = VERIFICATION_PAIRS,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    device: torch.device | str = "cpu",
+    device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> CheckResult:
-    """Compare new and old queries on the old gallery: the verdict with its evidence.
+    """Compare new and old queries on the old gallery: two answers with their evidence.
 
     gallery: the old model's stored vectors: a file, a ``FeatureSet``, or arrays (features, labels) or
-        (features, labels, ids).
+        (features, labels, ids); any arrays that NumPy can read.
     queries_old: the old model's features of the queries, in the same forms.
     queries_new: the new model's features of the same queries; paired by id if both have ids, else row by row.
-    gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add. Without
-        labels and relevance, its hits are the right answers, and only items that both galleries hold are searched.
+    gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add.
     bridge: a function that carries unit queries of the new model (Q x d_new) into the old space (Q x d_old), such as a
         ``Bridge``; the new queries search the old gallery through it, and ``gallery_new`` as they are.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
     leave_one_out: the queries are items of the gallery, by id; a query does not find itself. A class with one item
         has no answer and is left out. For labels and the instance protocol.
-    score: "top1", "recall@K", "mAP", "auc" or "tar@far=F".
+    score: "top1", "recall@K" or "mAP".
     protocol: "instance" searches single items, "template" one mean vector per class.
+    max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default. 0 asks for a gain.
+    min_agreement: without judgements: the smallest accepted share of a re-embedding's first ten items; it alone can
+        then give ``exit_code`` 0. Needs ``gallery_new``. It does not say whether people find more.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
-    max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default.
-    min_gain: asks for more than this gain instead: the same as ``max_loss=-min_gain``, and the verdict asks for it too.
     cluster_by_class: resample whole classes of queries; use it if queries of one class are similar to each other.
     far: false-accept rate, with the old queries, of the score threshold that is examined.
     threshold: the score threshold to examine instead, a cosine.
-    pairs: number of pairs drawn for the scores "auc" and "tar@far=F".
     resamples: number of bootstrap resamples.
     seed: of the resamples.
-    device: where the search runs.
+    device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
-    The gain is the score of the new queries minus that of the old ones. ``loss`` answers "yes" if its interval lies
-    above ``-max_loss``, "no" if it lies below, and "not shown" otherwise; it decides ``exit_code``. The verdict is the
-    same at ``min_gain``, by default at 0, the definition of compatible: "compatible", "incompatible" or "not shown".
-    The interval covers the choice of queries, not what another training of either model would give.
+    The gain is the score of the new queries on the old gallery minus that of the old ones: of keeping the old model.
+    ``better`` answers "yes" if its interval lies above 0, and ``loss`` if it lies above ``-max_loss``; "no" if it lies
+    below, and "not shown" otherwise. ``loss`` decides ``exit_code``: 0 for "yes", else 1. Without labels and relevance
+    the verdict is "not judged" and ``exit_code`` 3. The interval covers the choice of queries, not what another
+    training of either model would give.
 
     >>> import numpy as np
     >>> from holdfast import check
@@ -110,16 +103,16 @@ def check(
     >>> new = items + 0.4 * rng.standard_normal((400, 8))  # the same space, with less noise
     >>> stored, queries = (old[:200], labels[:200]), labels[200:]
     >>> result = check(stored, (old[200:], queries), (new[200:], queries), resamples=200)
-    >>> result.verdict, result.loss.answer
-    ('compatible', 'yes')
+    >>> result.better.answer, result.loss.answer
+    ('yes', 'yes')
     """
-    chosen = parse_score(score)
-    max_loss, min_gain = bounds_asked(max_loss, min_gain)
-    check_options(protocol, confidence, min_gain, resamples, seed)
+    chosen, max_loss = parse_score(score), accepted_loss(max_loss)
+    check_options(protocol, confidence, resamples, seed)
     if threshold is not None and not math.isfinite(threshold):
         raise HoldfastError(f"threshold must be a number, such as 0.5; got {threshold:g}")
-    if not 0 < far < 1 or pairs < 2:
-        raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
+    if not 0 < far < 1:
+        raise HoldfastError(f"far must lie between 0 and 1; got {far:g}")
+    share_asked("min-agreement", min_agreement)
     inputs = CheckInputs(
         open_features(gallery, "gallery", "gallery"),
         open_features(queries_old, "queries_old", "query"),
@@ -128,24 +121,16 @@ def check(
     )
     pairing = pair_queries(inputs.old, inputs.new)
     truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance, leave_one_out=leave_one_out)
-    codes = truths.codes if truths else None
-    left_out = 0
-    if truths is None and inputs.gallery_new is not None:
-        stored = items_of_both(inputs.gallery, inputs.gallery_new)
-        left_out = len(inputs.gallery) - len(stored)
-        inputs = replace(inputs, gallery=stored)
-    if cluster_by_class and codes is None:
+    if cluster_by_class and (truths is None or truths.codes is None):
         raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
-    resampling = Resampling(confidence, resamples, seed, codes if cluster_by_class else None)
+    resampling = Resampling(confidence, resamples, seed, truths.codes if truths and cluster_by_class else None)
+    searched = _Queries.read(inputs, pairing, bridge)
     facts: dict[str, Any] = {
-        "score": chosen.name,
         "protocol": protocol,
         "confidence": confidence,
-        "min_gain": min_gain,
         "clustered": cluster_by_class,
         "queries": len(pairing),
         "gallery": len(inputs.gallery),
-        "classes": None if codes is None else len(np.unique(codes)),
         "sources": inputs.names(),
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
         "bridged": bridge is not None,
@@ -153,81 +138,39 @@ def check(
         "leave_one_out": leave_one_out,
     }
     notes = pairing_notes(inputs, pairing, ceiling=truths is not None, leave_one_out=leave_one_out)
-    (old, old_problems), (new, new_problems) = (
-        unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
-    )
-    if bridge is None and not inputs.comparable:  # decided before anything is searched
-        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
-    notes += fitted_notes(bridge, new, inputs.new, inputs.gallery_new if truths is None else None)
-    query_sets = [old]
-    if bridge is not None:
-        query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
-    if inputs.comparable:
-        query_sets.append(new)
-    query_problems = [old_problems, new_problems]
-    gallery_problems = []
-    if truths is None and inputs.gallery_new is not None:
+    judged_by_items = inputs.gallery_new if truths is None else None
+    notes += fitted_notes(bridge, searched.plain, inputs.new, judged_by_items)
+    if truths is None:
         if threshold is not None or score != "top1":
             what = f"the score {score}" if threshold is None else "a threshold"
-            raise HoldfastError(f"{what} needs labels or relevance; without them {OVERLAP.name} is measured")
-        truth, problems = reembedded_hits(inputs.gallery, inputs.gallery_new, new, device, progress)
-        truths, chosen = GroundTruths([truth], [AGREEMENT]), OVERLAP
-        gallery_problems.append(problems)
-        facts |= {"score": chosen.name, "agreement": True}
-        if left_out:
-            items, there = counted(left_out, "item"), inputs.gallery_new.name
-            notes.append(f"{items} of {inputs.gallery.name} {are(left_out)} not in {there} and not searched")
-    if truths is None:
-        overlap, problems = overlap_of_hits(inputs.gallery, query_sets[:2], resampling, device, progress)
-        noted = _problem_notes(notes, [problems], query_problems)
-        reason = "no labels and no relevance: similar results may still be wrong"
-        return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **noted)
-
-    settings: dict[str, Any] = {"protocol": protocol, "pairs": pairs, "device": device, "progress": progress}
-    old_gallery = run_queries(inputs.gallery, truths.per_gallery[0], query_sets, chosen, **settings)
-    gallery_problems.insert(0, old_gallery.problems)
-    new_gallery = None
-    if inputs.gallery_new is not None and len(truths.per_gallery) > 1:
-        new_gallery = run_queries(inputs.gallery_new, truths.per_gallery[1], [new], chosen, **settings)
-        gallery_problems.append(new_gallery.problems)
-    facts |= _problem_notes([*notes, *truths.notes], gallery_problems, query_problems)
-    facts |= _scores(old_gallery, new_gallery, chosen, resampling)
-    before, after = old_gallery.outcomes[:2]
-    judged_on, drawn = resampling.units(before.values), resampling.drawn
-    if bridge is not None and inputs.comparable:
-        facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
-    decision, reason = verdict(facts["gain"], min_gain, judged_on, drawn)
-    needed = units_needed(before, after, facts["gain"], -max_loss, resampling, of_pairs=chosen.of_pairs)
-    facts["loss"] = loss_answer(facts["gain"], max_loss, judged_on, drawn, needed)
-    if _at_chance(facts) and judged_on >= FEWEST_UNITS:
-        queries = "the new queries" if bridge is None else "the bridged queries"
-        reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
-        decision = INCOMPATIBLE
-        facts["loss"] = replace(facts["loss"], answer=NO, reason=reason, units_needed=None)
-    if facts.get("agreement"):  # pairs that are not among the first ten hits are not wrong
-        return CheckResult(decision, reason, **facts)
-    hit_names, labels = _names(truths, old_gallery, inputs, protocol)
-    if truths.codes is not None and truths.classes is not None:
-        facts["by_class"] = class_changes(before.values, after.values, truths.codes, truths.classes)
+            raise HoldfastError(f"{what} needs labels or relevance, which say what is right")
+        return _not_judged(inputs, searched, notes, facts, min_agreement, resampling, device, progress)
+    if min_agreement is not None:
+        raise HoldfastError("min-agreement is for checks without judgements; leave it out, the judgements decide")
+    outcomes = _search(inputs, truths, searched, chosen, protocol, device, progress)
+    facts |= _problem_notes([*notes, *truths.notes], [part.problems for part in outcomes], searched.problems)
+    facts |= _scores(outcomes, resampling)
+    facts |= _answers(outcomes, chosen, max_loss, resampling, bridged=bridge is not None)
+    before, after = outcomes[0].outcomes[:2]
+    names = _names(truths, outcomes[0], inputs, protocol)
+    pairs = outcomes[0].threshold_pairs
     return CheckResult(
-        decision,
-        reason,
-        changes=changed_queries(before, after, pairing.names, hit_names, labels),
-        thresholds=compare_thresholds(
-            before, after, old_gallery.threshold_pairs, resampling, far=far, threshold=threshold
-        ),
+        score=chosen.name,
+        judged_by="classes" if truths.codes is not None else "relevance",
+        classes=None if truths.codes is None else len(np.unique(truths.codes)),
+        changes=changed_queries(before, after, pairing.names, *names),
+        thresholds=compare_thresholds(before, after, pairs, resampling, far=far, threshold=threshold),
+        by_class=_by_class(outcomes[0], truths),
         **facts,
     )
 
 
-def check_options(protocol: str, confidence: float, min_gain: float, resamples: int, seed: int = 0) -> None:
+def check_options(protocol: str, confidence: float, resamples: int, seed: int = 0) -> None:
     """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if not 0.5 <= confidence < 1:
         raise HoldfastError(f"confidence must be at least 0.5 and below 1, for example 0.95; got {confidence:g}")
-    if not -1 < min_gain < 1:
-        raise HoldfastError(f"min-gain is a fraction of 1, so that 0.01 is one point; got {min_gain:g}")
     needed = max(100, math.ceil(round(2 / (1 - confidence), 6)))  # one resample at least beyond each end
     if resamples < needed:
         raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
@@ -235,47 +178,139 @@ def check_options(protocol: str, confidence: float, min_gain: float, resamples: 
         raise HoldfastError(f"seed must not be negative, got {seed}")
 
 
-def _scores(
-    old_gallery: GalleryOutcomes, new_gallery: GalleryOutcomes | None, score: Score, resampling: Resampling
-) -> dict[str, Any]:
-    """Scores of the tests, the gain, and what re-embedding the gallery would add."""
-    pairs, truth = old_gallery.score_pairs, old_gallery.truth
-    before, after = old_gallery.outcomes[:2]
-    found: dict[str, Any] = {
-        "chance": score.chance(truth.count_right()[truth.has_answer()], truth.size()),
-        "self_test": score_estimate(before, score, pairs, resampling),
-        "cross_test": score_estimate(after, score, pairs, resampling),
-        "gain": gain_estimate(before, after, score, (pairs, pairs), resampling),
-    }
-    if new_gallery is not None:
-        found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
-        adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
-        found["kept"] = share_estimate(
-            after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling
+class _Queries:
+    """Unit queries as they search the old gallery (old, new and, beside bridged ones, plain new ones), and plain.
+
+    plain: the new model's unit queries, which search the re-embedded gallery.
+    """
+
+    def __init__(self, sets: list[np.ndarray], plain: np.ndarray, problems: list[VectorProblems]) -> None:
+        self.sets, self.plain, self.problems = sets, plain, problems
+
+    @classmethod
+    def read(cls, inputs: CheckInputs, pairing: Pairing, bridge: QueryBridge | None) -> "_Queries":
+        """Refused: all queries unusable, queries of another size without a bridge, files in each other's place."""
+        (old, old_problems), (new, new_problems) = (
+            unit_queries(part, rows) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
         )
-        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), found["kept"].value)
+        if bridge is None and not inputs.comparable:
+            raise HoldfastError(
+                f"{inputs.new.name}: {inputs.new.dim} numbers per query, but {inputs.gallery.name} has "
+                f"{inputs.gallery.dim}; a bridge between the two is needed: fit one with holdfast bridge, then check "
+                "with --bridge"
+            )
+        refuse_equal_queries(inputs.old, inputs.new)
+        refuse_exchanged_queries(inputs.gallery, inputs.old, inputs.new)
+        sets = [old]
+        if bridge is not None:
+            sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
+        if inputs.comparable:
+            sets.append(new)
+        return cls(sets, new, [old_problems, new_problems])
+
+
+def _search(
+    inputs: CheckInputs,
+    truths: GroundTruths,
+    queries: _Queries,
+    score: Score,
+    protocol: str,
+    device: Any,
+    progress: Progress,
+) -> list[GalleryOutcomes]:
+    """What is found in the old gallery, and in the new one if there is one."""
+    sets = (queries.sets, [queries.plain])
+    return [
+        run_queries(gallery, truth, asked, score, protocol=protocol, device=device, progress=progress)
+        for gallery, truth, asked in zip(inputs.galleries(), truths.per_gallery, sets)
+    ]
+
+
+def _not_judged(
+    inputs: CheckInputs,
+    queries: _Queries,
+    notes: list[str],
+    facts: dict[str, Any],
+    min_agreement: float | None,
+    resampling: Resampling,
+    device: Any,
+    progress: Progress,
+) -> CheckResult:
+    """The result without judgements: agreement with a re-embedding, or else how alike the two searches are."""
+    reason = NO_JUDGEMENTS
+    if inputs.gallery_new is None:
+        if min_agreement is not None:
+            raise HoldfastError("min-agreement is about the hits of a re-embedding; give gallery-new")
+        overlap, problems = overlap_of_hits(inputs.gallery, queries.sets[:2], resampling, device, progress)
+        found = _problem_notes(notes, [problems], queries.problems)
+        return CheckResult(NOT_JUDGED, reason, score=None, overlap=overlap, **facts, **found)
+    galleries = inputs.gallery, inputs.gallery_new
+    agreement, gate_reason, gallery_problems, searched = agreement_with_reembedding(
+        galleries, queries.sets[:2], queries.plain, min_agreement, resampling, device, progress
+    )
+    if left_out := len(inputs.gallery) - searched:
+        items = counted(left_out, "item")
+        notes = [*notes, f"{items} of {galleries[0].name} {are(left_out)} not in {galleries[1].name} and not searched"]
+    facts |= _problem_notes(notes, gallery_problems, queries.problems) | {"gallery": searched}
+    if gate_reason:
+        reason = f"{reason}; {gate_reason}"
+    return CheckResult(NOT_JUDGED, reason, score=None, agreement=agreement, **facts)
+
+
+def _scores(searched: Sequence[GalleryOutcomes], resampling: Resampling) -> dict[str, Any]:
+    """Scores of the tests, the gain, and what re-embedding the gallery would add."""
+    before, after, *plain = (outcomes.values for outcomes in searched[0].outcomes)
+    found: dict[str, Any] = {
+        "self_test": mean_estimate(before, resampling),
+        "cross_test": mean_estimate(after, resampling),
+        "gain": gain_estimate(before, after, resampling),
+    }
+    if plain:
+        found["without_bridge"] = WithoutBridge(
+            mean_estimate(plain[0], resampling), gain_estimate(before, plain[0], resampling)
+        )
+    if len(searched) > 1:
+        again = searched[1].outcomes[0].values
+        adds, kept = gain_estimate(after, again, resampling), share_of_means(after, again, resampling)
+        found |= {"new_self_test": mean_estimate(again, resampling), "kept": kept}
+        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept.value)
     return found
 
 
-def _at_chance(facts: dict[str, Any]) -> bool:
+def _answers(
+    searched: Sequence[GalleryOutcomes], score: Score, max_loss: float, resampling: Resampling, *, bridged: bool
+) -> dict[str, Any]:
+    """Verdict and reason, the answers to both questions, and the score of a random ranking."""
+    truth = searched[0].truth
+    before, after = (outcomes.values for outcomes in searched[0].outcomes[:2])
+    gain = gain_estimate(before, after, resampling)
+    chance = score.chance(truth.count_right()[truth.has_answer()], truth.size())
+    units, what = resampling.units(before), resampling.drawn
+    needed = [units_needed(before, after, gain, bound, resampling) for bound in (0.0, -max_loss)]
+    better = better_answer(gain, units, what, needed[0])
+    loss = answer_about(gain, max_loss, units, what, needed[1])
+    old, new = mean_estimate(before, resampling), mean_estimate(after, resampling)
+    if units >= FEWEST_UNITS and _at_chance(old, new, gain, chance):
+        queries = "the bridged queries" if bridged else "the new queries"
+        reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
+        better, loss = (replace(answer, answer=NO, reason=reason, units_needed=None) for answer in (better, loss))
+    return {
+        "verdict": VERDICTS[better.answer],
+        "reason": better.reason,
+        "better": better,
+        "loss": loss,
+        "chance": chance,
+    }
+
+
+def _at_chance(old: Estimate, new: Estimate, gain: Estimate, chance: float) -> bool:
     """Whether new queries score like a random ranking, and clearly not like the old ones.
 
     With a high chance score or few queries, the interval of a good score reaches down to chance. So the new queries
     must also do worse, and the whole interval of their score must lie nearer to chance than to the old queries' score.
     """
-    old, new, chance = facts["self_test"], facts["cross_test"], facts["chance"]
     between = (old.value + chance) / 2
-    return bool(old.low > chance >= new.low and new.high < between and facts["gain"].high < 0)
-
-
-def _without_bridge(old_gallery: GalleryOutcomes, score: Score, resampling: Resampling) -> WithoutBridge:
-    """Scores of the plain new queries, the third set of queries."""
-    before, _, plain = old_gallery.outcomes
-    pairs = old_gallery.score_pairs
-    return WithoutBridge(
-        score_estimate(plain, score, pairs, resampling),
-        gain_estimate(before, plain, score, (pairs, pairs), resampling),
-    )
+    return bool(old.low > chance >= new.low and new.high < between and gain.high < 0)
 
 
 def _share_reached(gain: Estimate, adds: Estimate) -> float:
@@ -284,7 +319,7 @@ def _share_reached(gain: Estimate, adds: Estimate) -> float:
 
 
 def _problem_notes(
-    notes: list[str], galleries: Sequence[VectorProblems], queries: Sequence[VectorProblems]
+    notes: Sequence[str], galleries: Sequence[VectorProblems], queries: Sequence[VectorProblems]
 ) -> dict[str, Any]:
     """Notes on unusable or rescaled vectors of every feature set, and the numbers of the unusable rows."""
     found = list(notes)
@@ -300,154 +335,19 @@ def _problem_notes(
     return {"notes": list(dict.fromkeys(found)), "bad_rows": bad}  # one file may be gallery and queries
 
 
-def _sizes(inputs: CheckInputs) -> str:
-    return (
-        f"the new queries have {inputs.new.dim} numbers each and the old gallery's vectors {inputs.gallery.dim}; "
-        "a bridge between the two is needed: fit one with holdfast bridge, then check with --bridge"
-    )
+def _by_class(searched: GalleryOutcomes, truths: GroundTruths) -> list[dict[str, Any]]:
+    if truths.codes is None or truths.classes is None:
+        return []
+    before, after = (outcomes.values for outcomes in searched.outcomes[:2])
+    return class_changes(before, after, truths.codes, truths.classes)
 
 
 def _names(
-    truths: GroundTruths, view: GalleryOutcomes, inputs: CheckInputs, protocol: str
+    truths: GroundTruths, searched: GalleryOutcomes, inputs: CheckInputs, protocol: str
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """The name of each possible hit, and the labels of queries and of hits."""
     if truths.codes is None or truths.classes is None:
         return inputs.gallery.names(), None
-    hit_labels = truths.classes[view.truth.gallery]  # type: ignore[attr-defined]
+    hit_labels = truths.classes[searched.truth.gallery]  # type: ignore[attr-defined]
     hit_names = hit_labels if protocol == "template" else inputs.gallery.names()
     return hit_names, (truths.classes[truths.codes], hit_labels)
-
-
-def changed_queries(
-    old: QueryOutcomes,
-    new: QueryOutcomes,
-    query_names: np.ndarray,
-    gallery_names: np.ndarray,
-    labels: tuple[np.ndarray, np.ndarray] | None,
-) -> Changes:
-    """Queries with a first hit that became right or wrong.
-
-    query_names: the name of each query.
-    gallery_names: the name of each gallery row, or class.
-    labels: of every query and of every gallery row; None without classes.
-    """
-    known = ~np.isnan(old.values)
-    before, after = old.right[:, 0] & known, new.right[:, 0] & known
-    lost, gained = np.flatnonzero(before & ~after), int((~before & after).sum())
-
-    def named(names: np.ndarray, hit: int) -> Any:
-        return None if hit < 0 else names[hit].item()
-
-    listed = [
-        {
-            "query": query_names[i].item(),
-            "old_hit": named(gallery_names, old.hits[i, 0]),
-            "new_hit": named(gallery_names, new.hits[i, 0]),
-            **({} if labels is None else {"class": labels[0][i].item(), "taken_for": named(labels[1], new.hits[i, 0])}),
-        }
-        for i in lost
-    ]
-    return Changes(gained, len(lost), exact_mcnemar(gained, len(lost)), listed)
-
-
-def class_changes(old: np.ndarray, new: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> list[dict[str, Any]]:
-    """The mean score of each class under old and new queries, the largest loss (in queries) first.
-
-    old, new: the score of every query.
-    codes: the class number of every query.
-    classes: the label of each class number.
-    """
-    present, member = np.unique(codes, return_inverse=True)
-    sizes = np.bincount(member)
-    before, after = (np.bincount(member, weights=values) for values in (old, new))
-    order = np.argsort(after - before, kind="stable")
-    return [
-        {
-            "class": classes[present[i]].item(),
-            "queries": int(sizes[i]),
-            "old": float(before[i] / sizes[i]),
-            "new": float(after[i] / sizes[i]),
-            "change_in_queries": float(after[i] - before[i]),
-        }
-        for i in order
-    ]
-
-
-_BINS = 80
-
-
-def compare_thresholds(
-    old: QueryOutcomes, new: QueryOutcomes, pairs: Pairs, resampling: Resampling, *, far: float, threshold: float | None
-) -> Thresholds | None:
-    """False- and true-accept rates of old and new queries at one threshold.
-
-    far: the threshold is the one at which the old queries have this false-accept rate,
-    threshold: unless it is given.
-
-    A pair is accepted if its cosine is at least the threshold. None if pairs of one kind are missing.
-    """
-    same = pairs.same
-    if same.all() or not same.any():
-        return None
-    old_impostors, new_impostors = old.compared[~same].astype(np.float64), new.compared[~same].astype(np.float64)
-    at = threshold_at_far(old_impostors, far) if threshold is None else threshold
-    accepted = np.stack([old_impostors >= at, new_impostors >= at]).astype(np.float64)
-    query = pairs.query[~same]
-
-    def changes(classes: np.ndarray | None) -> np.ndarray:
-        """Pairs of one query are dependent, so queries (or their classes) are resampled, not pairs."""
-        members = query if classes is None else classes
-        draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
-        return np.asarray(draws[:, 1] - draws[:, 0])
-
-    classes = None if resampling.clusters is None else resampling.clusters[query]
-    low, high = covering_interval(changes, len(np.unique(query)), classes, resampling.confidence)
-    old_far, new_far = (float(row.mean()) for row in accepted)
-    refitted = threshold_at_far(new_impostors, old_far)
-    return Thresholds(
-        threshold=float(at),
-        given=threshold is not None,
-        impostor_pairs=len(query),
-        old_far=old_far,
-        old_tar=float((old.compared[same] >= at).mean()),
-        new_far=new_far,
-        new_tar=float((new.compared[same] >= at).mean()),
-        far_change=Estimate(new_far - old_far, low, high),
-        verdict="higher" if low > 0 else "lower" if high < 0 else "holds",
-        new_threshold=refitted,
-        new_threshold_far=float((new_impostors >= refitted).mean()),
-        new_threshold_tar=float((new.compared[same] >= refitted).mean()),
-        histogram=_histogram(old.compared, new.compared, same),
-    )
-
-
-def _histogram(old: np.ndarray, new: np.ndarray, same: np.ndarray) -> dict[str, list[float]]:
-    """The share of pairs in each bin of cosines; a bin is named by its lower end."""
-    both = np.concatenate([old, new])
-    low, high = np.floor(20 * both.min()) / 20, np.ceil(20 * both.max()) / 20  # round ends read better on an axis
-    edges = np.linspace(low, high if high > low else low + 0.05, _BINS + 1)
-    kinds = {"old right": old[same], "new right": new[same], "old wrong": old[~same], "new wrong": new[~same]}
-    shares = {name: (np.histogram(scores, edges)[0] / len(scores)).tolist() for name, scores in kinds.items()}
-    return {"cosine": edges[:-1].tolist(), **shares}
-
-
-HITS = 10
-
-
-def overlap_of_hits(
-    gallery: FeatureSet,
-    query_sets: Sequence[Tensor],
-    resampling: Resampling,
-    device: torch.device | str,
-    progress: Progress,
-) -> tuple[Overlap, VectorProblems]:
-    """The share of the first ten hits that old and new queries have in common, and how often the first is the same."""
-    problems = VectorProblems(gallery.name, len(gallery))
-    k = min(HITS, len(gallery))
-    found, _ = search_blocks(unit_blocks(gallery, problems, device, progress), query_sets, k, gallery.name)
-    old, new = (part.indices.cpu().numpy() for part in found)
-    # A query of zeros finds nothing, in either search.
-    usable = (query_sets[0].any(1) & query_sets[1].any(1)).cpu().numpy()
-    shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1) * usable
-    first = (old[:, 0] == new[:, 0]).astype(np.float64) * usable
-    return Overlap(k, mean_estimate(shared, resampling), mean_estimate(first, resampling)), problems

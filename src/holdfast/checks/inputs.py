@@ -6,20 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
+from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes, usable
 from holdfast.checks.scores import OVERLAP
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.locations import parquet_errors
 from holdfast.core.untrusted_files import open_table
 from holdfast.core.wording import are, counted, have
-from holdfast.train.geometry import unit
 from holdfast.vectors.feature_files import column, open_parquet
 from holdfast.vectors.feature_set import FeatureSet, find_rows, rows_of_ids, shorten
+from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Pairing
 from holdfast.vectors.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
 
@@ -159,10 +158,10 @@ def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
     if not len(found):
         return []
     queries, items = (
-        unit(float32(part.rows.take(chosen), "cpu"))
+        unit(float32(part.rows.take(chosen)))
         for part, chosen in ((inputs.old, pairing.old[found[:, 0]]), (inputs.gallery, found[:, 1]))
     )
-    same = ((queries * items).sum(1) > 1 - _SAME_VECTOR).numpy()
+    same = (queries * items).sum(1) > 1 - _SAME_VECTOR
     return [str(name) for name in pairing.names[found[same, 0]]]
 
 
@@ -175,16 +174,16 @@ def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
 
 
 AGREEMENT = (
-    "no labels and no relevance: the right answers are the ten items that the new model shows when everything is "
-    "re-embedded; whether these are better than the old model's hits was not judged"
+    "no labels and no relevance: what counts are the ten items that the new model shows when everything is "
+    "re-embedded; whether people find more with these was not measured"
 )
 
 
 def reembedded_hits(
     gallery: FeatureSet,
     gallery_new: FeatureSet,
-    queries: Tensor,
-    device: torch.device | str = "cpu",
+    queries: np.ndarray,
+    device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> tuple[RelevanceGroundTruth, VectorProblems]:
     """The first ten hits of each query among the re-embedded items of ``gallery``, as rows of ``gallery``.
@@ -196,10 +195,10 @@ def reembedded_hits(
     """
     row_of = _matching_rows(gallery, gallery_new)
     problems = VectorProblems(gallery_new.name, len(gallery_new))
-    blocks = _known_only(unit_blocks(gallery_new, problems, device, progress), row_of)
-    (found,), _ = search_blocks(blocks, [queries], min(OVERLAP.k, int((row_of >= 0).sum())), gallery_new.name)
-    hits = row_of[found.indices.cpu().numpy()]
-    return RelevanceGroundTruth.of_hits(hits, queries.any(1).cpu().numpy(), len(gallery)), problems
+    blocks = _known_only(unit_blocks(gallery_new, problems, progress), row_of)
+    k = min(OVERLAP.k, int((row_of >= 0).sum()))
+    (found,), _ = search_blocks(blocks, [queries], k, gallery_new.name, device)
+    return RelevanceGroundTruth.of_hits(row_of[found.indices], usable(queries), len(gallery)), problems
 
 
 def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:
@@ -224,11 +223,13 @@ def _matching_rows(gallery: FeatureSet, gallery_new: FeatureSet) -> np.ndarray:
     return found
 
 
-def _known_only(blocks: Iterator[tuple[np.ndarray, Tensor]], row_of: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+def _known_only(
+    blocks: Iterator[tuple[np.ndarray, np.ndarray]], row_of: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for numbers, vectors in blocks:
         known = row_of[numbers] >= 0
         if known.any():
-            yield numbers[known], vectors[torch.from_numpy(known).to(vectors.device)]
+            yield numbers[known], vectors[known]
 
 
 _COLUMNS = ("query", "gallery", "grade")

@@ -4,21 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.real_arrays import check_real
-from holdfast.train.geometry import unit
+from holdfast.core.real_arrays import real_array
 from holdfast.vectors.feature_set import FeatureSet
+from holdfast.vectors.lengths import unit
 from holdfast.vectors.search import VectorProblems, unit_blocks
 
-QueryBridge = Callable[[Tensor], Tensor]
-"""Takes unit queries of a new model, Q x d_new on the CPU, and returns them in an old model's space, Q x d_old."""
+QueryBridge = Callable[[np.ndarray], ArrayLike]
+"""Takes unit queries of a new model, Q x d_new (float32), and returns them in an old model's space, Q x d_old."""
 
 
-def bridged_queries(bridge: QueryBridge, queries: Tensor, new: FeatureSet, stored: FeatureSet) -> Tensor:
-    """The queries in the space of ``stored``: unit rows, on the queries' device; a query of zeros stays zero.
+def bridged_queries(bridge: QueryBridge, queries: np.ndarray, new: FeatureSet, stored: FeatureSet) -> np.ndarray:
+    """The queries in the space of ``stored``: unit rows; a query of zeros stays zero.
 
     bridge: any function on queries. Where it has attributes ``dims`` (sizes of the two spaces) or ``models`` (their
         names, "new" and "old"), they must fit the files.
@@ -27,20 +26,20 @@ def bridged_queries(bridge: QueryBridge, queries: Tensor, new: FeatureSet, store
     """
     _check_sizes(getattr(bridge, "dims", None), new, stored)
     _check_models(getattr(bridge, "models", None) or {}, new, stored)
-    found = bridge(queries.cpu())
-    check_real(found, "the bridge's queries")
-    rows = (found if isinstance(found, Tensor) else torch.from_numpy(np.asarray(found))).detach().float()
+    rows = real_array(bridge(queries), "the bridge's queries", np.float32)
     if rows.shape != (len(queries), stored.dim):
         raise HoldfastError(
-            f"the bridge turned {tuple(queries.shape)} queries into {tuple(rows.shape)}; "
+            f"the bridge turned {queries.shape} queries into {rows.shape}; "
             f"{stored.name} has vectors of {stored.dim} numbers"
         )
-    if not bool(rows.isfinite().all()):
+    if not np.isfinite(rows).all():
         raise HoldfastError(f"the bridge gives NaN or infinity for queries of {new.name}; fit it again")
-    return unit(rows.to(queries.device)) * queries.any(1, keepdim=True)
+    return unit(rows) * queries.any(1, keepdims=True)
 
 
-def fitted_notes(bridge: QueryBridge | None, queries: Tensor, new: FeatureSet, gallery: FeatureSet | None) -> list[str]:
+def fitted_notes(
+    bridge: QueryBridge | None, queries: np.ndarray, new: FeatureSet, gallery: FeatureSet | None
+) -> list[str]:
     """Warnings if the bridge was fitted on what it is judged by. It must say so itself (``was_fitted_on``).
 
     queries: unit rows of ``new``.
@@ -49,11 +48,9 @@ def fitted_notes(bridge: QueryBridge | None, queries: Tensor, new: FeatureSet, g
     was_fitted_on = getattr(bridge, "was_fitted_on", None)
     if was_fitted_on is None:
         return []
-    found = [(int(was_fitted_on(queries.cpu()).sum()), len(queries), "queries", new)]
+    found = [(int(was_fitted_on(queries).sum()), len(queries), "queries", new)]
     if gallery is not None:
-        blocks = unit_blocks(
-            gallery, VectorProblems(gallery.name, len(gallery)), "cpu", lambda stage, done, total: None
-        )
+        blocks = unit_blocks(gallery, VectorProblems(gallery.name, len(gallery)), lambda stage, done, total: None)
         found.append((sum(int(was_fitted_on(rows).sum()) for _, rows in blocks), len(gallery), "items", gallery))
     return [
         f"{part.name}: the bridge was fitted on {fitted:,} of these {count:,} {what}; their scores are too high"

@@ -5,18 +5,16 @@ A hit is right if it has the query's class, or if a list of relevant pairs conta
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from holdfast.checks.scores import VERIFICATION_PAIRS, Score, average_precisions, pairs_to_draw
+from holdfast.checks.scores import Score, average_precisions
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics import pair_scores, verification_pairs
-from holdfast.train.geometry import unit
 from holdfast.vectors import nearest
 from holdfast.vectors.feature_set import FeatureSet
+from holdfast.vectors.lengths import unit
 from holdfast.vectors.search import Progress, VectorProblems, class_templates, float32, search_blocks, unit_blocks
 
 
@@ -77,10 +75,12 @@ class ClassGroundTruth:
 
     def _all_pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = self.gallery[usable]
-        same_class = ClassGroundTruth(self.query, labels).count_right().sum()
-        if same_class in (0, len(self.query) * len(labels)):
+        same_class = int(ClassGroundTruth(self.query, labels).count_right().sum())
+        different = len(self.query) * len(labels) - same_class
+        if not same_class or not different:
             return np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=bool)
-        pairs, same = verification_pairs(self.query, labels, pairs_to_draw(self.query, labels, wanted), seed=0)
+        count = max(2, min(wanted, 2 * same_class, 2 * different))
+        pairs, same = verification_pairs(self.query, labels, count, seed=0)
         return np.stack([pairs[:, 0], usable[pairs[:, 1]]], axis=1), same
 
 
@@ -167,15 +167,13 @@ class QueryOutcomes:
 
     hits: Q x k gallery rows, or class numbers under the template protocol; -1 for none.
     right: whether each hit is right, Q x k.
-    values: the score of each query; for scores of pairs, whether its first hit is right. NaN if it does not count.
-    scored: the cosine of each pair drawn for a score of pairs.
+    values: the score of each query; NaN if it does not count.
     compared: the cosine of each pair drawn to examine a threshold.
     """
 
     hits: np.ndarray
     right: np.ndarray
     values: np.ndarray
-    scored: np.ndarray
     compared: np.ndarray
 
 
@@ -185,14 +183,12 @@ class GalleryOutcomes:
 
     truth: the right answers under the protocol.
     outcomes: one for each set of queries.
-    score_pairs: pairs drawn for a score of pairs.
     threshold_pairs: pairs drawn to examine a threshold.
     problems: unusable or rescaled vectors of the gallery.
     """
 
     truth: GroundTruth
     outcomes: list[QueryOutcomes]
-    score_pairs: Pairs | None
     threshold_pairs: Pairs
     problems: VectorProblems
 
@@ -200,21 +196,19 @@ class GalleryOutcomes:
 def run_queries(
     gallery: FeatureSet,
     truth: GroundTruth,
-    query_sets: Sequence[Tensor],
+    query_sets: Sequence[np.ndarray],
     score: Score,
     *,
     protocol: str,
-    pairs: int = VERIFICATION_PAIRS,
-    device: torch.device | str = "cpu",
+    device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> GalleryOutcomes:
     """Search the gallery once with every set of unit queries (each Q x d).
 
     protocol: "template" searches one mean vector per class, "instance" single rows.
-    pairs: number of pairs drawn for scores of pairs.
     """
     problems = VectorProblems(gallery.name, len(gallery))
-    blocks = unit_blocks(gallery, problems, device, progress)
+    blocks = unit_blocks(gallery, problems, progress)
     k = min(score.k, truth.size())
     own = truth.own if isinstance(truth, ClassGroundTruth) else None
     if protocol == "template":
@@ -222,39 +216,39 @@ def run_queries(
             raise HoldfastError("protocol template: a class's mean would contain the query; use the instance protocol")
         if not isinstance(truth, ClassGroundTruth):
             raise HoldfastError("protocol template averages classes, and there are none; use the instance protocol")
-        vectors, classes, usable = class_templates(blocks, truth.gallery, gallery.dim, device)
-        if len(usable) == 0:
+        vectors, classes, rows_used = class_templates(blocks, truth.gallery, gallery.dim)
+        if len(rows_used) == 0:
             raise HoldfastError(f"{gallery.name}: holds no usable vector; all are zero or not finite")
-        truth, usable = ClassGroundTruth(truth.query, classes), np.arange(len(classes))
-        found = [nearest(queries, vectors, k) for queries in query_sets]
+        truth, rows_used = ClassGroundTruth(truth.query, classes), np.arange(len(classes))
+        found = [nearest(queries, vectors, k, device=device) for queries in query_sets]
     else:
         vectors = None
-        found, usable = search_blocks(blocks, query_sets, k + (own is not None), gallery.name)
+        found, rows_used = search_blocks(blocks, query_sets, k + (own is not None), gallery.name, device)
 
-    def read(rows: np.ndarray) -> Tensor:
-        return unit(float32(gallery.rows.take(rows), device)) if vectors is None else vectors[torch.from_numpy(rows)]
+    def read(rows: np.ndarray) -> np.ndarray:
+        return unit(float32(gallery.rows.take(rows))) if vectors is None else vectors[rows]
 
-    drawn, same = truth.pairs(THRESHOLD_PAIRS, usable)
-    score_drawn, score_same = truth.pairs(pairs, usable) if score.of_pairs else (drawn[:0], same[:0])
-    if score.of_pairs and (score_same.all() or not score_same.any()):
-        raise HoldfastError(f"{gallery.name}: {score.name} needs right and wrong pairs, but all are of one kind")
+    drawn, same = truth.pairs(THRESHOLD_PAIRS, rows_used)
     compared = _pair_scores(drawn, query_sets, read)
-    scored = _pair_scores(score_drawn, query_sets, read)
     outcomes: list[QueryOutcomes] = []
     for i, queries in enumerate(query_sets):
-        unusable = ~queries.any(1).cpu().numpy()
-        hits = np.where(unusable[:, None], -1, without_own(found[i].indices.cpu().numpy(), own)[:, :k])
+        unusable = ~usable(queries)
+        hits = np.where(unusable[:, None], -1, without_own(found[i].indices, own)[:, :k])
         right = truth.right(np.arange(len(hits)), hits)
         values = np.asarray(right.any(1), dtype=np.float64)
         if score.kind == "overlap":
             values = right.sum(1) / truth.count_right().clip(1, k)
         elif score.kind == "mAP":
-            values = _average_precisions(queries, usable, read, truth, gallery.name, progress)
+            values = _average_precisions(queries, rows_used, read, truth, gallery.name, progress, device)
             values[unusable | np.isnan(values)] = 0.0  # NaN: every right vector of the gallery is zero or not finite
         values[~truth.has_answer()] = np.nan
-        outcomes.append(QueryOutcomes(hits, right, values, scored[i], compared[i]))
-    score_pairs = Pairs(score_drawn[:, 0], score_same) if score.of_pairs else None
-    return GalleryOutcomes(truth, outcomes, score_pairs, Pairs(drawn[:, 0], same), problems)
+        outcomes.append(QueryOutcomes(hits, right, values, compared[i]))
+    return GalleryOutcomes(truth, outcomes, Pairs(drawn[:, 0], same), problems)
+
+
+def usable(queries: np.ndarray) -> np.ndarray:
+    """Which unit queries can be compared (Q, boolean); the others are zeros."""
+    return np.asarray(queries.any(1))
 
 
 def without_own(hits: np.ndarray, own: np.ndarray | None) -> np.ndarray:
@@ -266,43 +260,43 @@ def without_own(hits: np.ndarray, own: np.ndarray | None) -> np.ndarray:
 
 
 def _average_precisions(
-    queries: Tensor,
+    queries: np.ndarray,
     usable: np.ndarray,
-    read: Callable[[np.ndarray], Tensor],
+    read: Callable[[np.ndarray], np.ndarray],
     truth: GroundTruth,
     name: str,
     progress: Progress,
+    device: Any,
 ) -> np.ndarray:
     """Average precision of every query. It needs every rank, so the whole usable gallery is in memory."""
-    rows = torch.cat([read(part) for part in np.array_split(usable, max(1, len(usable) // _PAIRS_AT_ONCE))])
+    rows = np.concatenate([read(part) for part in np.array_split(usable, max(1, len(usable) // _PAIRS_AT_ONCE))])
     done = 0
-
     own = truth.own if isinstance(truth, ClassGroundTruth) else None
 
-    def is_right(start: int, ranked: Tensor) -> Tensor:
+    def is_right(start: int, ranked: np.ndarray) -> np.ndarray:
         numbers = np.arange(start, start + len(ranked))
-        hits = without_own(usable[ranked.cpu().numpy()], None if own is None else own[numbers])
-        return torch.from_numpy(truth.right(numbers, hits)).to(ranked.device)
+        hits = without_own(usable[ranked], None if own is None else own[numbers])
+        return truth.right(numbers, hits)
 
     def report(more: int) -> None:
         nonlocal done
         done += more
         progress(f"ranking {name}", done, len(queries))
 
-    return average_precisions(queries, rows, is_right, report).cpu().numpy()
+    return average_precisions(queries, rows, is_right, report, device=device)
 
 
 def _pair_scores(
-    pairs: np.ndarray, query_sets: Sequence[Tensor], read: Callable[[np.ndarray], Tensor]
+    pairs: np.ndarray, query_sets: Sequence[np.ndarray], read: Callable[[np.ndarray], np.ndarray]
 ) -> list[np.ndarray]:
     """The cosine of every pair for every set of queries; gallery rows are read once, in order."""
     order = np.argsort(pairs[:, 1], kind="stable")
     scores = [np.full(len(pairs), -1.0, dtype=np.float32) for _ in query_sets]
     for start in range(0, len(order), _PAIRS_AT_ONCE):
         chunk = order[start : start + _PAIRS_AT_ONCE]
-        rows = read(pairs[chunk, 1]).cpu().numpy()
+        rows = read(pairs[chunk, 1])
         for found, queries in zip(scores, query_sets, strict=True):
-            vectors = queries[torch.from_numpy(pairs[chunk, 0]).to(queries.device)].cpu().numpy()
+            vectors = queries[pairs[chunk, 0]]
             products = pair_scores(vectors, rows, np.stack([np.arange(len(chunk))] * 2, axis=1))
             # The pairs of an unusable query get the lowest cosine, so they are never accepted.
             found[chunk] = np.where(vectors.any(1), products, -1.0)

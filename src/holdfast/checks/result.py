@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, final
 
 from holdfast.checks.estimates import Estimate
-from holdfast.checks.verdict import EXIT_CODES, NOT_JUDGED, YES, LossAnswer
+from holdfast.checks.verdict import FAILED, NOT_JUDGED, PASSED, REACHED, WITHOUT_JUDGEMENTS, YES, Answer
 from holdfast.core.storage import without_nan
 from holdfast.core.wording import per_cent
 
@@ -65,6 +65,24 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How much of a full re-embedding searches of the old gallery show. It is no accuracy, and no verdict.
+
+    k: the number of items that a re-embedding shows for each query.
+    old, new: the mean share of them among the first k hits of the old queries, and of the new ones.
+    minimum: the share that was asked for (``min_agreement``); None if nothing was.
+    gate: "reached" if the whole interval of ``new`` lies at or above it, "missed" if it lies below, else "not shown";
+        None if nothing was asked for.
+    """
+
+    k: int
+    old: Estimate
+    new: Estimate
+    minimum: float | None = None
+    gate: str | None = None
+
+
+@dataclass(frozen=True)
 class WithoutBridge:
     """What the new queries score on the old gallery as they are, beside the bridged ones."""
 
@@ -83,7 +101,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        raise NotImplementedError
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain types; NaN and infinities are None."""
@@ -96,11 +114,13 @@ class Result:
 class CheckResult(Result):
     """The result of ``check``. Scores are in [0, 1]; None if not measured.
 
-    verdict: by the definition of compatible: "compatible" if a gain above ``min_gain`` (0 by default) is shown.
-    loss: whether at most the accepted loss is lost; None if nothing could be compared. It decides ``exit_code``.
+    verdict: "better" or "worse" than keeping the old model, "not shown", or "not judged" without judgements.
+    better: the same as the answer to a question; None if nothing was judged.
+    loss: whether at most the accepted loss is lost; None if nothing was judged. It decides ``exit_code``.
+    judged_by: what says which hits are right: "classes" or "relevance"; None without judgements.
+    agreement: without judgements, how much of a full re-embedding is shown; None without the re-embedded gallery.
     leave_one_out: whether the queries are items of the gallery that do not find themselves.
     kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
-    agreement: whether the score is agreement with a full re-embedding, because there are no labels.
     bridged: whether the new queries were carried into the old space by a bridge.
     bridge: its description; None without a bridge, or if it does not describe itself.
     without_bridge: the same test with plain queries; None without a bridge, or if the sizes differ.
@@ -108,15 +128,14 @@ class CheckResult(Result):
 
     kind: ClassVar[str] = "check"
 
-    score: str
+    score: str | None
     protocol: str
     confidence: float
-    min_gain: float
     clustered: bool
     queries: int
     gallery: int
-    classes: int | None
     sources: dict[str, str]
+    classes: int | None = None
     notes: list[str] = field(default_factory=list)
     unpaired: dict[str, list[str]] = field(default_factory=dict)
     bad_rows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
@@ -130,25 +149,32 @@ class CheckResult(Result):
     by_class: list[dict[str, Any]] = field(default_factory=list)
     thresholds: Thresholds | None = None
     overlap: Overlap | None = None
-    agreement: bool = False
+    agreement: Agreement | None = None
     bridged: bool = False
     bridge: dict[str, Any] | None = None
     without_bridge: WithoutBridge | None = None
-    loss: LossAnswer | None = None
+    judged_by: str | None = None
+    better: Answer | None = None
+    loss: Answer | None = None
     kept: Estimate | None = None
     leave_one_out: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0 if at most the accepted loss is shown to be lost, 2 if nothing could be judged, else 1."""
-        if self.verdict == NOT_JUDGED:
-            return EXIT_CODES[NOT_JUDGED]
-        return 0 if self.loss is not None and self.loss.answer == YES else 1
+        """0 if at most the accepted loss is shown to be lost, 3 if nothing was judged, else 1.
+
+        A gate on agreement that was asked for gives 0 or 1 instead of 3.
+        """
+        if self.verdict != NOT_JUDGED:
+            return PASSED if self.loss is not None and self.loss.answer == YES else FAILED
+        if self.agreement is None or self.agreement.gate is None:
+            return WITHOUT_JUDGEMENTS
+        return PASSED if self.agreement.gate == REACHED else FAILED
 
     def _repr_html_(self) -> str:
         tests = ("self_test", "cross_test", "new_self_test", "gain", "kept")
         rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
-        return _loss_html(self.loss) + check_html(self.verdict, self.reason, rows, self.notes)
+        return _answers_html(self.better, self.loss) + check_html(self.verdict, self.reason, rows, self.notes)
 
 
 @final
@@ -160,6 +186,7 @@ class HistoryResult(Result):
     losses: "yes", "no" or "not shown" for the cells below the diagonal.
     matrix: T x T estimates, None above the diagonal and for models that cannot be compared.
     gains, verdicts: for the cells below the diagonal, against the old model's own score.
+    better: whether the newest model is better than keeping each older one.
     """
 
     kind: ClassVar[str] = "history"
@@ -167,7 +194,6 @@ class HistoryResult(Result):
     score: str
     protocol: str
     confidence: float
-    min_gain: float
     clustered: bool
     queries: int
     gallery: int
@@ -180,16 +206,17 @@ class HistoryResult(Result):
     ACA: Estimate
     uncertain: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
-    loss: LossAnswer | None = None
+    better: Answer | None = None
+    loss: Answer | None = None
     losses: list[list[str | None]] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.loss is not None and self.loss.answer == YES else 1
+        return PASSED if self.loss is not None and self.loss.answer == YES else FAILED
 
     def _repr_html_(self) -> str:
         table = history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
-        return _loss_html(self.loss) + table
+        return _answers_html(self.better, self.loss) + table
 
 
 @dataclass(frozen=True)
@@ -235,7 +262,10 @@ class MixedResult(Result):
     accuracy: the score of the mixed search; reembedded: the same when everything is embedded by the newest model.
     kept: accuracy / reembedded.
     raw_accuracy, raw_kept: without bridges and scales; None if there are none.
-    agreement: whether the score is agreement with the re-embedded search, because there are no labels.
+    agreement: whether the score is agreement with the re-embedded search, because there are no judgements.
+    keep: the score of keeping the old model; gain: accuracy - keep. None without the old model's vectors.
+    verdict, better, loss: as of ``CheckResult``; "not judged" and None without judgements or without ``keep``.
+    gates: whether the asked exposure, share kept or agreement is "reached", "missed" or "not shown"; None without any.
     versions: oldest first.
     """
 
@@ -245,11 +275,18 @@ class MixedResult(Result):
     confidence: float
     min_exposure: float | None
     min_kept: float | None
+    min_agreement: float | None
+    gates: str | None
+    gates_reason: str
     clustered: bool
     queries: int
     gallery: int
     classes: int | None
     agreement: bool
+    better: Answer | None
+    loss: Answer | None
+    gain: Estimate | None
+    keep: Estimate | None
     sources: dict[str, str]
     notes: list[str]
     accuracy: Estimate
@@ -259,6 +296,18 @@ class MixedResult(Result):
     raw_kept: Estimate | None
     versions: list[MixedVersion]
 
+    @property
+    def exit_code(self) -> int:
+        """0 if at most the accepted loss is shown to be lost and gates are reached, else 1; 3 if nothing is judged.
+
+        Without judgements only ``min_agreement`` can give 0 or 1. Without the old model's vectors the gates decide.
+        """
+        if self.agreement and self.min_agreement is None:
+            return WITHOUT_JUDGEMENTS
+        conditions = [] if self.loss is None else [self.loss.answer == YES]
+        conditions += [] if self.gates is None else [self.gates == REACHED]
+        return WITHOUT_JUDGEMENTS if not conditions else PASSED if all(conditions) else FAILED
+
     def _repr_html_(self) -> str:
         rows = [("mixed gallery", self.accuracy), ("re-embedded", self.reembedded), ("share kept", self.kept)]
         exposed = [
@@ -266,7 +315,8 @@ class MixedResult(Result):
             for number, version in enumerate(self.versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]
-        return check_html(self.verdict, self.reason, [*rows, *exposed], self.notes)
+        answers = _answers_html(self.better, self.loss)
+        return answers + check_html(self.verdict, self.reason, [*rows, *exposed], self.notes)
 
 
 def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
@@ -301,8 +351,8 @@ def history_html(
     return f"{_head(verdict, reason)}<table><tr><th>query model</th>{head}</tr>{body}</table>{_list(notes)}"
 
 
-def _loss_html(loss: LossAnswer | None) -> str:
-    return "" if loss is None else f"<p><b>{html.escape(loss.question)}: {loss.answer}</b></p>"
+def _answers_html(*answers: Answer | None) -> str:
+    return "".join(f"<p><b>{html.escape(one.question)}: {one.answer}</b></p>" for one in answers if one is not None)
 
 
 def _head(verdict: str, reason: str) -> str:

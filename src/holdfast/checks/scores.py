@@ -1,44 +1,36 @@
 """Protocols and scores: what queries are compared with, the score of one cell, and the score of a random ranking.
 
-The functions of a cell take unit features and int64 labels as tensors on one device and return a number in [0, 1].
-Nearest neighbours come from ``geometry.nearest``, so ties go to the lower index.
+The functions of a cell take unit features and labels as arrays and return a number in [0, 1]. Nearest neighbours come
+from ``holdfast.vectors.nearest``, so ties go to the lower index.
 """
 
 import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.metrics import pair_scores, roc_auc, tar_at_far, verification_pairs
-from holdfast.train.geometry import unit
 from holdfast.vectors import nearest
+from holdfast.vectors.lengths import unit
 
-KNOWN_SCORES = ("top1", "recall@K", "mAP", "auc", "tar@far=F")
+KNOWN_SCORES = ("top1", "recall@K", "mAP")
+_SCORES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
 class Score:
-    """One score in [0, 1].
+    """One score in [0, 1], a mean over queries.
 
-    kind: "hits", "mAP", "auc", "tar" or "overlap".
+    kind: "hits", "mAP" or "overlap".
     k: number of hits that count.
-    far: the false-accept rate of ``tar@far=F``.
     """
 
     name: str
     kind: str
     k: int = 1
-    far: float = 0.0
-
-    @property
-    def of_pairs(self) -> bool:
-        """Whether it is a score of all pairs together; the others are a mean over queries."""
-        return self.kind in ("auc", "tar")
 
     def chance(self, right: np.ndarray, rows: int) -> float:
         """The mean of ``by_chance``; refused if the score cannot depend on the features."""
@@ -60,12 +52,10 @@ class Score:
         rows: number of gallery rows.
 
         hits: 1 - C(rows - R, k) / C(rows, k). mAP: (H + (R - 1) (rows - H) / (rows - 1)) / rows with H = 1 + 1/2 + ..
-        + 1/rows, for R > 0. overlap: R / rows. auc and tar are those of pairs in random order.
+        + 1/rows, for R > 0. overlap: R / rows.
         """
         if self.kind == "overlap":
             return right / rows
-        if self.of_pairs:
-            return np.full(len(right), 0.5 if self.kind == "auc" else self.far)
         if self.kind == "mAP":
             harmonic = float((1 / np.arange(1, rows + 1)).sum())
             return (harmonic + (right - 1) * (rows - harmonic) / max(1, rows - 1)) / rows
@@ -79,108 +69,95 @@ OVERLAP = Score("overlap@10", "overlap", k=10)
 
 
 def parse_score(name: str) -> Score:
-    """``top1``, ``recall@5`` or ``top5`` (one of the first five is right), ``mAP``, ``auc``, ``tar@far=0.01``."""
+    """``top1``, ``recall@5`` or ``top5`` (one of the first five is right), or ``mAP``."""
     if found := re.fullmatch(r"(?:top|recall@)([1-9]\d{0,5})", name):
         return Score(name, "hits", k=int(found[1]))
-    if name in ("mAP", "auc"):
+    if name == "mAP":
         return Score(name, name)
-    if found := re.fullmatch(r"tar@far=(\d*\.?\d+(?:e-?\d+)?)", name):
-        far = float(found[1])
-        if 0 < far < 1:
-            return Score(name, "tar", far=far)
-        raise HoldfastError(f"score {name!r}: the false-accept rate must lie between 0 and 1")
     raise HoldfastError(f"unknown score {name!r}; known: {', '.join(KNOWN_SCORES)}")
 
 
-VERIFICATION_PAIRS = 6000
-"""Pairs drawn for 1:1 verification, half of them of one class, as in the CL2R protocol. Small sets have fewer."""
-
-
-def templates(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def templates(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One unit vector per class, the mean of its unit features, and the class labels in ascending order."""
-    classes, inverse = labels.unique(return_inverse=True)
-    sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, inverse, features)
-    return unit(sums), classes
+    classes, member = np.unique(labels, return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    first = np.searchsorted(member[order], np.arange(len(classes)))
+    return unit(np.add.reduceat(features[order], first, axis=0)), classes
 
 
-def whole_gallery(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def whole_gallery(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return features, labels
 
 
-PROTOCOLS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+PROTOCOLS: dict[str, Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "template": templates,  # that of the authors' code; the paper's text names no average
     "instance": whole_gallery,
 }
 
 
-def gallery_of(protocol: str, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def gallery_of(protocol: str, features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The vectors that queries are compared with under ``protocol``, and their classes."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     return PROTOCOLS[protocol](features, labels)
 
 
-def top_k(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor, *, k: int = 1) -> float:
-    """The share of queries whose class is among those of the k nearest."""
-    found = gallery_labels[nearest(query, gallery, k).indices]
-    return (found == query_labels[:, None]).any(1).double().mean().item()
+def top_k(
+    query: np.ndarray,
+    query_labels: np.ndarray,
+    gallery: np.ndarray,
+    gallery_labels: np.ndarray,
+    *,
+    k: int = 1,
+    device: Any = "cpu",
+) -> np.ndarray:
+    """1 for each query whose class is among those of the k nearest, else 0 (Q, float64)."""
+    hits = gallery_labels[nearest(query, gallery, k, device=device).indices]
+    return (hits == query_labels[:, None]).any(1).astype(np.float64)
 
 
-def mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
-    """``metrics.mean_average_precision`` with ``geometry.nearest``, on the device; NaN if no query counts."""
+def class_precisions(
+    query: np.ndarray,
+    query_labels: np.ndarray,
+    gallery: np.ndarray,
+    gallery_labels: np.ndarray,
+    *,
+    device: Any = "cpu",
+) -> np.ndarray:
+    """The average precision of each query (Q, float64); NaN if the gallery has no item of its class."""
 
-    def is_right(start: int, ranked: Tensor) -> Tensor:
-        return gallery_labels[ranked] == query_labels[start : start + len(ranked), None]
+    def is_right(start: int, ranked: np.ndarray) -> np.ndarray:
+        return np.asarray(gallery_labels[ranked] == query_labels[start : start + len(ranked), None])
 
-    return average_precisions(query, gallery, is_right).nanmean().item()
+    return average_precisions(query, gallery, is_right, device=device)
 
 
 def average_precisions(
-    query: Tensor,
-    gallery: Tensor,
-    is_right: Callable[[int, Tensor], Tensor],
+    query: np.ndarray,
+    gallery: np.ndarray,
+    is_right: Callable[[int, np.ndarray], np.ndarray],
     progress: Callable[[int], None] = lambda queries: None,
-) -> Tensor:
+    *,
+    device: Any = "cpu",
+) -> np.ndarray:
     """Average precision of every query (Q, float64) over the whole gallery; NaN if nothing in it is right.
 
     is_right: called with the number of the first query of a block and the ranked gallery rows of the block (b x N);
         returns whether each is right (b x N, boolean).
     progress: called with the number of queries of each finished block.
     """
-    ranks = torch.arange(1, len(gallery) + 1, device=query.device)
-    found = query.new_empty(len(query), dtype=torch.float64)
-    block = max(1, (1 << 22) // len(gallery))
+    ranks = np.arange(1, len(gallery) + 1)
+    found = np.empty(len(query))
+    block = max(1, _SCORES_AT_ONCE // len(gallery))
     for start in range(0, len(query), block):
-        hits = is_right(start, nearest(query[start : start + block], gallery, len(gallery)).indices)
-        sums = (hits.cumsum(1) / ranks * hits).sum(1, dtype=torch.float64)
-        found[start : start + len(hits)] = sums / hits.sum(1)  # 0 / 0 is NaN
+        hits = is_right(start, nearest(query[start : start + block], gallery, len(gallery), device=device).indices)
+        sums, counts = (hits.cumsum(1) / ranks * hits).sum(1), hits.sum(1)
+        found[start : start + len(hits)] = np.divide(sums, counts, out=np.full(len(hits), np.nan), where=counts > 0)
         progress(len(hits))
     return found
 
 
-def _verification(metric: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
-    def score(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
-        labels = query_labels.cpu().numpy(), gallery_labels.cpu().numpy()
-        pairs, same = verification_pairs(*labels, pairs_to_draw(*labels), seed=0)
-        return metric(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
-
-    return score
-
-
-def pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray, wanted: int = VERIFICATION_PAIRS) -> int:
-    """``wanted``, or fewer if the sets have fewer pairs of one kind."""
-    classes, sizes = np.unique(gallery_labels, return_counts=True)
-    of_class = dict(zip(classes.tolist(), sizes.tolist(), strict=True))
-    same = sum(of_class.get(label, 0) for label in query_labels.tolist())
-    different = len(query_labels) * len(gallery_labels) - same
-    return max(2, min(wanted, 2 * same, 2 * different))
-
-
-def score_of(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
-    """The function that computes a score of one cell. ``name`` is one that ``parse_score`` reads."""
+def query_scores(name: str) -> Callable[..., np.ndarray]:
+    """The function (query, query labels, gallery, gallery labels, device=) of the score of each query in one cell."""
     score = parse_score(name)
-    if score.kind == "hits":
-        return functools.partial(top_k, k=score.k)
-    if score.kind == "mAP":
-        return mean_average_precision
-    return _verification(roc_auc if score.kind == "auc" else functools.partial(tar_at_far, far=score.far))
+    return functools.partial(top_k, k=score.k) if score.kind == "hits" else class_precisions

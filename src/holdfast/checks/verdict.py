@@ -1,4 +1,7 @@
-"""The rules that decide "at most so much lost" and "compatible" from an estimated gain and its interval.
+"""The rules of the answers: better than keeping the old model? at most so much lost? are gates reached?
+
+Every "yes" needs judgements: labels, relevance or known items. Without them nothing is judged (``NOT_JUDGED``). Only a
+gate on agreement that was asked for by name is answered then, in words of its own.
 
 ``holdfast.metrics.beats`` is the rule for AC, which compares two scores without intervals.
 """
@@ -11,48 +14,31 @@ from typing import NamedTuple
 from holdfast.checks.estimates import Estimate
 from holdfast.core.errors import HoldfastError
 
-COMPATIBLE, NOT_SHOWN, INCOMPATIBLE, NOT_JUDGED = "compatible", "not shown", "incompatible", "could not be judged"
-MEASURED = "measured"
-"""Numbers were asked for, without a condition."""
-YES, NO = "yes", "no"
+YES, NO, NOT_SHOWN = "yes", "no", "not shown"
+"""Answers to the two questions."""
+BETTER, WORSE, NOT_JUDGED = "better", "worse", "not judged"
+"""Verdicts, beside ``NOT_SHOWN``: the answer to "better than keeping the old model" as one word."""
+VERDICTS = {YES: BETTER, NO: WORSE, NOT_SHOWN: NOT_SHOWN}
+REACHED, MISSED = "reached", "missed"
+"""Whether the numbers that a gate is about lie at or above what was asked for, beside ``NOT_SHOWN``."""
 MAX_LOSS = 0.01
 """The loss that is accepted unless another one is asked for: one point."""
-EXIT_CODES = {COMPATIBLE: 0, MEASURED: 0, NOT_SHOWN: 1, INCOMPATIBLE: 1, NOT_JUDGED: 2}
+PASSED, FAILED, BAD_INPUT, WITHOUT_JUDGEMENTS = 0, 1, 2, 3
+"""Exit statuses: shown, not shown or shown to fail, bad input, nothing judged."""
 FEWEST_UNITS = 10
-"""With fewer queries (or classes, if classes are resampled) no verdict but "not shown" is given."""
-
-
-def verdict(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:
-    """The verdict on a gain and its reason: the whole interval must lie on one side of ``min_gain``.
-
-    gain: new score minus old score, with its interval.
-    min_gain: fraction of 1; negative to accept a small loss.
-    units: number of queries, or of classes, that were resampled.
-    what: their name in the reason, such as "queries".
-    """
-    if units < FEWEST_UNITS:
-        return NOT_SHOWN, _too_few(units, what)
-    return _against_bound(gain, min_gain, "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for")
-
-
-def _against_bound(gain: Estimate, bound: float, wanted: str) -> tuple[str, str]:
-    """On which side of ``bound`` the whole interval lies, and the sentence about it. wanted: the name of the bound."""
-    if non_inferior(gain, -bound):
-        return COMPATIBLE, f"the whole interval of the gain lies above {wanted}"
-    if gain.high < bound:
-        return INCOMPATIBLE, f"the whole interval of the gain lies below {wanted}"
-    return NOT_SHOWN, f"the interval of the gain includes {wanted}; more queries would narrow it"
+"""With fewer queries (or groups, if groups are resampled) every answer is "not shown"."""
+BETTER_QUESTION = "Better than keeping the old model"
 
 
 @dataclass(frozen=True)
-class LossAnswer:
-    """The answer to: is at most ``max_loss`` lost?
+class Answer:
+    """The answer to a question about the gain over keeping the old model.
 
-    question: the question in words, such as "At most 1 point lost".
-    max_loss: the accepted loss, as a fraction of 1; negative if a gain is asked for.
+    question: in words, such as "At most 1 point lost".
+    max_loss: the loss at which the question is asked, as a fraction of 1; 0 for "better".
     answer: "yes" if the whole interval of the gain lies above -max_loss, "no" if it lies below, else "not shown".
     reason: the sentence about it.
-    units: queries, or classes of queries, that the answer is based on.
+    units: queries, or groups of queries, that the answer is based on.
     units_needed: so many would give an answer if the gain stays as it is; None if there is one, or if more than 100,000
         (and ten times ``units``) would be needed.
     """
@@ -65,21 +51,35 @@ class LossAnswer:
     units_needed: int | None = None
 
 
-def loss_answer(gain: Estimate, max_loss: float, units: int, what: str, needed: int | None = None) -> LossAnswer:
-    """Whether at most ``max_loss`` is lost. units, what: as in ``verdict``. needed: units that would decide."""
-    question = loss_question(max_loss)
+def answer_about(
+    gain: Estimate, max_loss: float, units: int, what: str, needed: int | None = None, *, question: str = ""
+) -> Answer:
+    """Whether at most ``max_loss`` is lost; with 0: whether there is a gain.
+
+    gain: new score minus old score, with its interval.
+    units: number of queries, or of groups, that were resampled. what: their name in the reason, such as "queries".
+    needed: units that would decide.
+    question: in words; default: ``loss_question``.
+    """
+    question = question or loss_question(max_loss)
     if units < FEWEST_UNITS:
-        return LossAnswer(question, max_loss, NOT_SHOWN, _too_few(units, what), units)
+        return Answer(question, max_loss, NOT_SHOWN, too_few(units, what), units)
     bound = 0.0 - max_loss  # not -0.0
     wanted = "no gain" if bound == 0 else f"{100 * bound:+g} points"
-    decision, reason = _against_bound(gain, bound, wanted)
-    if decision != NOT_SHOWN:
-        return LossAnswer(question, max_loss, YES if decision == COMPATIBLE else NO, reason, units)
-    return LossAnswer(question, max_loss, NOT_SHOWN, f"the interval of the gain includes {wanted}", units, needed)
+    if gain.low > bound:  # never if it is NaN
+        return Answer(question, max_loss, YES, f"the whole interval of the gain lies above {wanted}", units)
+    if gain.high < bound:
+        return Answer(question, max_loss, NO, f"the whole interval of the gain lies below {wanted}", units)
+    return Answer(question, max_loss, NOT_SHOWN, f"the interval of the gain includes {wanted}", units, needed)
+
+
+def better_answer(gain: Estimate, units: int, what: str, needed: int | None = None) -> Answer:
+    """Whether the new score is shown to be above the old one; parameters as of ``answer_about``."""
+    return answer_about(gain, 0.0, units, what, needed, question=BETTER_QUESTION)
 
 
 def loss_question(max_loss: float) -> str:
-    """The question that ``LossAnswer`` answers.
+    """The question about a loss in words.
 
     >>> loss_question(0.01), loss_question(0.0), loss_question(-0.02)
     ('At most 1 point lost', 'A gain', 'A gain of more than 2 points')
@@ -90,21 +90,18 @@ def loss_question(max_loss: float) -> str:
     return f"At most {size} lost" if max_loss > 0 else f"A gain of more than {size}"
 
 
-def bounds_asked(max_loss: float | None, min_gain: float | None) -> tuple[float, float]:
-    """The accepted loss, and the gain at which the verdict is given.
-
-    max_loss: the accepted loss; None: ``MAX_LOSS``.
-    min_gain: asks for more than this gain instead, in the verdict too; None: the verdict asks for any gain.
-    Refused: both, and a loss that is not a fraction of 1.
-    """
-    if max_loss is not None and min_gain is not None:
-        raise HoldfastError(f"max-loss and min-gain set the same bound; give one: max-loss {-min_gain:g} is the same")
-    if min_gain is not None:
-        return 0.0 - min_gain, min_gain
+def accepted_loss(max_loss: float | None) -> float:
+    """``max_loss``, or ``MAX_LOSS`` for None. Refused if it is not a fraction of 1."""
     accepted = MAX_LOSS if max_loss is None else max_loss
     if not -1 < accepted < 1:
         raise HoldfastError(f"max-loss is a fraction of 1, so that 0.01 is one point; got {accepted:g}")
-    return accepted, 0.0
+    return accepted
+
+
+class NotJudgedError(HoldfastError):
+    """There are no judgements where nothing can be shown without them; exit status 3."""
+
+    exit_code = WITHOUT_JUDGEMENTS
 
 
 class Gate(NamedTuple):
@@ -120,19 +117,17 @@ class Gate(NamedTuple):
     of_version: bool = False
 
 
-def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, str]:
-    """The verdict on several numbers and its reason: every interval must lie at or above its minimum.
+def gates_answer(gates: Sequence[Gate], units: int, what: str) -> tuple[str, str]:
+    """Whether all gates are "reached", one is "missed", or neither is shown; and the reason.
 
-    units, what: as in ``verdict``. A number that is NaN could not be measured: the exposure of a version to which no
-    place is due is named and not judged, any other number is "not shown".
+    units, what: as in ``answer_about``. A number that is NaN could not be measured: the exposure of a version to which
+    no place is due is named and not judged, any other number is "not shown".
     """
-    if not gates:
-        return MEASURED, "no smallest accepted value was given, so nothing was judged"
     if units < FEWEST_UNITS:
-        return NOT_SHOWN, _too_few(units, what)
+        return NOT_SHOWN, too_few(units, what)
     missed = [gate for gate in gates if gate.found.high < gate.minimum]
     if missed:
-        return INCOMPATIBLE, _gate_reason(missed, "the whole interval lies below {:g}")
+        return MISSED, _gate_reason(missed, "the whole interval lies below {:g}")
     known = [gate for gate in gates if not math.isnan(gate.found.value)]
     unknown = [gate for gate in gates if math.isnan(gate.found.value)]
     doubtful = [gate for gate in known if not gate.found.low >= gate.minimum]
@@ -143,15 +138,21 @@ def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, st
         return NOT_SHOWN, f"{needed[0]} could not be measured"
     least = " and ".join(f"{name} is at least {value:g}" for name, value in _minima(known).items())
     left = f"; not measured, because no place is due: {', '.join(gate.name for gate in unknown)}" if unknown else ""
-    return COMPATIBLE, f"{least}, by the whole interval{left}"
+    return REACHED, f"{least}, by the whole interval{left}"
 
 
-def _gate_reason(gates: Sequence[Gate], one: str) -> str:
+def share_asked(name: str, value: float | None) -> None:
+    """Refuse a gate that is not a share of 1."""
+    if value is not None and not 0 < value <= 1:
+        raise HoldfastError(f"{name} is a share of 1, such as 0.8; got {value:g}")
+
+
+def _gate_reason(gates: Sequence[Gate], sentence: str) -> str:
     """The first gate with its numbers, and how many others there are."""
     first = gates[0]
     interval = f"{first.found.low:.3f} to {first.found.high:.3f}"
     more = f" (and {len(gates) - 1} more)" if len(gates) > 1 else ""
-    return f"{first.name} is {first.found.value:.3f} ({interval}): {one.format(first.minimum)}{more}"
+    return f"{first.name} is {first.found.value:.3f} ({interval}): {sentence.format(first.minimum)}{more}"
 
 
 def _minima(gates: Sequence[Gate]) -> dict[str, float]:
@@ -160,14 +161,7 @@ def _minima(gates: Sequence[Gate]) -> dict[str, float]:
     return {kind: gate.minimum for kind, gate in zip(kinds, gates)}
 
 
-def _too_few(units: int, what: str) -> str:
+def too_few(units: int, what: str) -> str:
+    """The reason if there are fewer than ``FEWEST_UNITS``."""
     have = "one alone is" if units == 1 else f"{units} {what} are"
     return f"{have} too few to tell; at least {FEWEST_UNITS} are needed"
-
-
-def non_inferior(gain: Estimate, margin: float = 0.0) -> bool:
-    """Whether the lower end of the gain's interval lies above ``-margin``; never if it is NaN.
-
-    margin: the accepted loss, as a fraction of 1; 0 asks for a gain.
-    """
-    return gain.low > -margin

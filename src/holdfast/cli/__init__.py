@@ -11,6 +11,8 @@ from holdfast.cli import (
     adopt,
     bridge,
     check,
+    check_history,
+    check_mixed,
     demo,
     doctor,
     embed,
@@ -29,7 +31,7 @@ from holdfast.cli import (
 
 SECTIONS = {
     "Start here": ("demo", "doctor"),
-    "Your index": ("bridge", "check", "gallery", "embed", "serve"),
+    "Your index": ("bridge", "check", "check-mixed", "check-history", "gallery", "embed", "serve"),
     "Your model": ("start", "update", "adopt", "export", "slots"),
     "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
 }
@@ -67,6 +69,8 @@ app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
+app.command("check-mixed")(check_mixed.check_mixed)
+app.command("check-history")(check_history.check_history)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)

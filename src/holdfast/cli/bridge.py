@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
+from holdfast.cli.options import DEVICE_OPTION, ID_OPTION, JSON_OPTION, LABEL_OPTION, QUIET_OPTION, VECTOR_OPTION
 from holdfast.cli.progress import CountProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
@@ -25,19 +25,20 @@ JUDGED = "Judged on unseen items of the classes in these files; classes that are
 
 def bridge(
     folder: Path | None = typer.Argument(None, metavar="BRIDGE", help="A bridge to --export."),
-    old: Path | None = typer.Option(None, "--old", help="Vectors of the old model: .npz, .npy or .parquet."),
+    old: Path | None = typer.Option(None, "--old", help="Vectors of the old model, in the files that check takes."),
     new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
     model: Path | None = typer.Option(None, "--model", help="Instead of --new: the new model, which embeds --images."),
     old_model: Path | None = typer.Option(None, "--old-model", help="Instead of --old: the old model, likewise."),
     images: Path | None = typer.Option(None, "--images", help="Images; an id is the path below this folder."),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
-    kind: str = typer.Option(
-        "auto", "--kind", help="auto, none, rotation, affine, lambda_orthogonal, residual_mlp or local."
-    ),
+    kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
     items: int | None = typer.Option(
         None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
     ),
+    id_: str | None = ID_OPTION,
+    vector: str | None = VECTOR_OPTION,
+    label: str | None = LABEL_OPTION,
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the choice and of the split of pairs."),
     export: Path | None = typer.Option(None, "--export", help="Write BRIDGE as FILE.npz or FILE.onnx."),
@@ -69,7 +70,7 @@ def bridge(
         from holdfast.bridges.bridge import BRIDGE_FILES
 
         check_replaceable(out, BRIDGE_FILES)
-        vectors = _Vectors(images, pairs, seed, device, quiet or json)
+        vectors = _Vectors(images, pairs, seed, device, quiet or json, (id_, vector, label))
         found = vectors.pairs((old, old_model), (new, model), with_labels=not no_labels)
         fitted = _fit(found, kind, items, seed)
         verdict = NO_BRIDGE if not fitted.helps else NOT_NEEDED if fitted.kind == "none" else HELPS
@@ -110,17 +111,29 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     # A file that holds nothing but the pairs is a sample of a larger gallery: else everything would be re-embedded.
     rows = pairs.found + pairs.only_old
     size = items if items is not None else rows if rows > len(pairs) else None
-    return Bridge.fit(pairs.new, pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed)
+    return Bridge.fit(
+        new=pairs.new, old=pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed
+    )
 
 
 class _Vectors:
     """Reads vectors from files, or embeds images with a model.
 
-    images: the folder of images. most: number of pairs, None for all. seed: of their choice.
+    images: the folder of images. most: number of pairs, None for all. seed: of their choice. columns: the values of
+        --id, --vector and --label.
     """
 
-    def __init__(self, images: Path | None, most: int | None, seed: int, device: str, quiet: bool) -> None:
+    def __init__(
+        self,
+        images: Path | None,
+        most: int | None,
+        seed: int,
+        device: str,
+        quiet: bool,
+        columns: tuple[str | None, str | None, str | None],
+    ) -> None:
         self._images, self._most, self._seed, self._device, self._quiet = images, most, seed, device, quiet
+        self._columns = columns
 
     def pairs(
         self, old: tuple[Path | None, Path | None], new: tuple[Path | None, Path | None], *, with_labels: bool
@@ -128,6 +141,7 @@ class _Vectors:
         """The pairs of (file, model) of the old and of the new model; one of each two is given."""
         from holdfast.bridges import read_pairs
         from holdfast.vectors.feature_files import read_features
+        from holdfast.vectors.vector_tables import Columns
 
         for (file, model), names in ((old, ("--old", "--old-model")), (new, ("--new", "--model"))):
             if (file is None) == (model is None):
@@ -137,7 +151,8 @@ class _Vectors:
             raise HoldfastError(f"--pairs {self._most}: at least 1 is needed")
         if embeds != (self._images is not None):
             raise HoldfastError("--images goes with --model or --old-model, which embeds them")
-        sets = [None if file is None else read_features(file, "gallery") for file, _ in (old, new)]
+        columns = Columns(*self._columns)
+        sets = [None if file is None else read_features(file, "gallery", columns) for file, _ in (old, new)]
         if embeds:
             ids = self._ids([one for one in sets if one is not None])
             sets = [self._embedded(model, ids) if one is None else one for one, (_, model) in zip(sets, (old, new))]
@@ -178,7 +193,6 @@ class _Vectors:
         """The images with these ids, embedded by the model in this folder."""
         from holdfast.embedders.embed import embed
         from holdfast.embedders.image_source import ImageSource
-        from holdfast.train.devices import resolve_device
 
         assert model is not None
         assert self._images is not None
@@ -186,7 +200,7 @@ class _Vectors:
             typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
         source = ImageSource(tuple(self._images / name for name in ids), tuple(ids), None)
         with CountProgress("bridge", quiet=self._quiet) as progress:
-            return embed(model, source, device=resolve_device(self._device), progress=progress).features
+            return embed(model, source, device=self._device, progress=progress).features
 
 
 _VALUES = {

@@ -184,7 +184,7 @@ def build_gallery(out: Path) -> DemoGallery:
             with Gallery.open(folder) as there:
                 versions = there.versions()
             if len(versions) < 2:
-                refused = "the check of an earlier demo found it incompatible; --again builds the gallery again"
+                refused = "the check of an earlier demo found that it finds less; --again builds the gallery again"
             return DemoGallery(folder, query, versions, refused=refused)
         with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
             gallery = closing.enter_context(Gallery.create(temporary, out / "models" / "1", device="cpu"))

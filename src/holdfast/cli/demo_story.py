@@ -236,7 +236,7 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
         "checks": {
             name: {
                 "at_most_1_point_lost": record["loss"]["answer"],
-                "strict": record["verdict"],
+                "better_than_keeping": record["better"]["answer"],
                 "kept": record["kept"],
             }
             for name, record in records.items()
@@ -271,6 +271,6 @@ def _bridge(out: Path, index: Path, new_index: Path, settings: DemoSettings) -> 
     file = out / "features" / f"sample-{name}.npz"
     write_features(file, replace(sample, model=features.model))
     pairs = read_pairs(index, file)
-    bridge = Bridge.fit(pairs.new, pairs.old, items=pairs.found + pairs.only_old, models=pairs.models)
+    bridge = Bridge.fit(new=pairs.new, old=pairs.old, items=pairs.found + pairs.only_old, models=pairs.models)
     bridge.save(out / "bridges" / name)
     return bridge

@@ -85,12 +85,11 @@ def embed(
 def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **options: Any) -> dict[str, Any]:
     from holdfast.core.problems import problem_file
     from holdfast.embedders.embed import embed as embed_source
-    from holdfast.train.devices import resolve_device
     from holdfast.vectors import write_features
 
-    dtype, device, began = options.pop("dtype"), resolve_device(options.pop("device")), time.monotonic()
+    dtype, began = options.pop("dtype"), time.monotonic()
     with exit_on_interrupt("nothing was written; run the same command again"), shown:
-        found = embed_source(model, sources, problem_list=problem_file(out), device=device, progress=shown, **options)
+        found = embed_source(model, sources, problem_list=problem_file(out), progress=shown, **options)
     write_features(out, found.features, dtype=dtype)
     return _file_record(out, found, dtype, time.monotonic() - began)
 

@@ -70,13 +70,13 @@ def evaluate(
         if not bridge:
             refuse_given(context, ("bridge_pairs",), "goes with --bridge or --mixed")
     from holdfast.bridges.choice import FEWEST_PAIRS
-    from holdfast.checks.history import finished_run, keep_extras
-    from holdfast.checks.scores import score_of
     from holdfast.core.run_folder import RunFolder
     from holdfast.core.storage import write_json
     from holdfast.train.devices import resolve_device
     from holdfast.train.encoders import FeatureStore, read_space_maps
     from holdfast.train.evaluation import evaluate_run, mixed_gallery
+    from holdfast.train.evaluation.cell_scores import score_of
+    from holdfast.train.evaluation.finished_run import finished_run, keep_extras
     from holdfast.train.evaluation.mixed_gallery import arrivals, arrivals_by_class
     from holdfast.train.evaluation.run_bridges import fit_run_bridges
     from holdfast.train.scenarios.slots import refuse_incompatible_slots_in_run

@@ -47,7 +47,10 @@ FOLDER = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", sh
 @gallery.command("create")
 def create(
     folder: Path = FOLDER,
-    model: Path = typer.Option(..., "--model", help="A model folder, such as models/1 or RUN/models/01."),
+    model: Path | None = typer.Option(None, "--model", help="A model folder, such as models/1 or RUN/models/01."),
+    vectors: str | None = typer.Option(
+        None, "--vectors", metavar="FILE", help="Without a model: vectors that something else made; gives their size."
+    ),
     engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
     mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
     namespace: str | None = NAMESPACE_OPTION,
@@ -56,20 +59,22 @@ def create(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Create an empty gallery with MODEL as its first version.
+    """Create an empty gallery with MODEL as its first version, or a version of vectors alone.
 
     Example: holdfast gallery create shop --model models/1
+
+    Example: holdfast gallery create shop --vectors old.npz
     """
     from holdfast.gallery import Gallery
 
-    options = {"device": device, **server_options(namespace, shards, replicas)}
-    with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
+    options: dict[str, Any] = {"device": device, **server_options(namespace, shards, replicas)}
+    with Gallery.create(folder, model, vectors=vectors, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
-        takes = "IMAGES..." if made.vector_sizes(1).input is None else "FILE.npz --version 1"
+    takes = "IMAGES..." if version.embeds == "images" else f"{shlex.quote(vectors or 'FILE.npz')} --version 1"
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
-        typer.echo(f"{folder}: version 1 is {model}; {describe_sizes(version)}")
+        typer.echo(f"{folder}: version 1 is {_called(model)}; {describe_sizes(version)}")
         typer.echo(f"Next: holdfast gallery add {shlex.quote(str(folder))} {takes}")
 
 
@@ -80,18 +85,17 @@ def attach(
     id_: str = typer.Option("id", "--id", help="The column of ids; in Qdrant id, or a payload field."),
     vector: str = typer.Option("", "--vector", help="The column of vectors; in Qdrant the name of a vector."),
     label: str | None = typer.Option(None, "--label", help="A column of classes, if there is one."),
-    model: Path = typer.Option(..., "--model", help="Version 0: an adopted model, or the model that filled the store."),
+    model: Path | None = typer.Option(None, "--model", help="The Holdfast model that filled the store, if one did."),
     out: Path = typer.Option(..., "--out", help="A new folder for what describes the gallery."),
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Search an existing vector store in place, read-only. Nothing is copied and nothing written to it.
 
-    Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
-    used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
+    Then: holdfast gallery register OUT --new-vectors FILE for a newer model. A password in URL is used now and not
+    kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
 
-    Example: holdfast gallery attach postgresql://host/shop --table items --vector embedding --model models/1
-    --out shop
+    Example: holdfast gallery attach postgresql://host/shop --table items --vector embedding --out shop
     """
     from holdfast.gallery import Address, AttachedGallery
 
@@ -103,13 +107,18 @@ def attach(
         return
     size = counted(found["versions"][0]["stored_dim"], "number")
     typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
-    typer.echo(f"{found['mode']}; version 0 is {model}")
+    typer.echo(f"{found['mode']}; version 0 is {_called(model)}")
 
 
 @gallery.command("register")
 def register(
     folder: Path = FOLDER,
-    model: Path = typer.Argument(..., metavar="MODEL", help="The new model's folder."),
+    model: Path | None = typer.Argument(
+        None,
+        metavar="[MODEL]",
+        help="The new model's folder; none: a version of the new vectors alone.",
+        show_default=False,
+    ),
     force: bool = typer.Option(
         False,
         "--force",
@@ -120,17 +129,20 @@ def register(
         2000, "--bridge-pairs", help="At most so many items of each older version are embedded for its bridge."
     ),
     new_vectors: Path | None = typer.Option(
-        None, "--new-vectors", help="MODEL's vectors of some items, by id: .npz, .npy or .parquet; instead of images."
+        None, "--new-vectors", help="The new model's vectors of some items, by id; instead of images."
+    ),
+    old_vectors: Path | None = typer.Option(
+        None, "--old-vectors", help="The old model's vectors of other things in --new-vectors, such as queries."
     ),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make MODEL the newest version. It embeds new items and queries; stored items are not re-embedded.
+    """Make MODEL, or vectors alone, the newest version. Its model embeds new items and queries; stored items stay.
 
     A bridge to each older version is fitted on items that both models embedded. It carries MODEL's queries into that
     version's space; stored vectors stay as they are. Held-out items decide which kind is used, or none. Kinds:
-    rotation, affine, lambda_orthogonal, residual_mlp, local.
+    rotation, affine, local.
 
     The expected exposure of a version's items says how often they are among the first hits: 1 = as often as after
     re-embedding everything, 0 = never.
@@ -138,6 +150,8 @@ def register(
     If a process serves the gallery, that process registers the model, and continues to answer searches.
 
     Example: holdfast gallery register shop models/2
+
+    Example: holdfast gallery register shop --new-vectors new.npz
     """
     from holdfast.service.served_gallery import open_local_or_served
 
@@ -156,12 +170,15 @@ def register(
             bridge=bridge,
             bridge_pairs=bridge_pairs,
             new_vectors=new_vectors,
+            old_vectors=old_vectors,
             progress=progress,
         )
     if json:
         print_json(version.as_json())
         return
-    typer.echo(f"{folder}: version {version.number} is {model}; {describe_sizes(version)}")
+    typer.echo(f"{folder}: version {version.number} is {_called(model)}; {describe_sizes(version)}")
+    for note in version.notes:
+        say(note)
     print_checks(version)
     if not version.checks:
         typer.echo("not checked: no older version holds items with labels and image paths")
@@ -254,7 +271,9 @@ def add(
 @gallery.command("search")
 def search(
     folder: Path = FOLDER,
-    image: Path | None = typer.Argument(None, metavar="IMAGE", help="The image to look for.", show_default=False),
+    query: Path | None = typer.Argument(
+        None, metavar="QUERY", help="The image to look for, or a vector in a file .npy.", show_default=False
+    ),
     id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
     k: int = typer.Option(10, "--k", help="How many hits."),
     offset: int = typer.Option(0, "--offset", help="Leave out so many of the best hits, for the next page."),
@@ -271,23 +290,33 @@ def search(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Find the items nearest to an image. All versions are searched, and their hits are ranked by score.
+    """Find the items nearest to an image, a vector or an item. All versions are searched, and hits ranked by score.
 
     The score is the cosine. Cosines of a version with a bridge are put on the scale of the newest version first, and
     the cosine is then shown too. --indexed-by returns only items that these versions embedded; the newest model still
-    embeds the query.
+    embeds the query. A vector is one of the newest version.
 
     Example: holdfast gallery search shop query.jpg --k 5
     """
     from holdfast.core.errors import HoldfastError
+    from holdfast.core.storage import read_array
     from holdfast.service.served_gallery import open_local_or_served
 
-    if (image is None) == (id_ is None):
-        raise HoldfastError("give the image to look for, or --id ID" + ("" if image is None else ", not both"))
+    if (query is None) == (id_ is None):
+        raise HoldfastError("give the image to look for, or --id ID" + ("" if query is None else ", not both"))
+    vector = None if query is None or query.suffix.lower() != ".npy" else read_array(query).squeeze()
+    image = query if vector is None else None
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
     with open_local_or_served(folder, device) as opened:
         hits = opened.search(
-            image, id=id_, k=k, filter=_parse_conditions(where), indexed_by=among, exact=exact, offset=offset
+            image,
+            vector=vector,
+            id=id_,
+            k=k,
+            filter=_parse_conditions(where),
+            indexed_by=among,
+            exact=exact,
+            offset=offset,
         )
     if json:
         print_json([hit.as_json() for hit in hits])
@@ -401,6 +430,10 @@ def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
             typer.echo("\n".join(describe_bridge(record)))
         if any(record["exposure"] for record in newest["bridges"]):
             typer.echo(EXPOSURE_TEXT)
+
+
+def _called(model: Path | None) -> str:
+    return "of vectors alone" if model is None else str(model)
 
 
 _ROLLING_BACK = "version {0} is being removed: holdfast gallery rollback {1} continues, with --cancel keeps it"

@@ -1,6 +1,7 @@
 """``holdfast gallery backfill``, ``rollback`` and ``move``: work on all items of a gallery, which can be resumed."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +115,24 @@ def move(
 ) -> None:
     """Move all vectors to another engine. Both are compared before it takes over; run it again to resume.
 
-    If a process serves the gallery, that process moves it, and continues to answer searches.
+    Stop the service of the gallery first: no other process may have it open meanwhile.
 
     Example: holdfast gallery move shop --to postgresql://host/galleries
     """
-    options = {"to": to, "keep": keep, **server_options(namespace, shards, replicas)}
-    found = run_maintenance("move", folder, options, quiet=quiet or json)
+    from holdfast.gallery import Gallery
+
+    copied, started = 0, time.monotonic()
+
+    def progress(more: int) -> None:
+        nonlocal copied
+        copied += more
+        line.show({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
+
+    options = server_options(namespace, shards, replicas)
+    with exit_on_interrupt(), ProgressLine("move", quiet=quiet or json) as line:
+        found = Gallery.move(folder, to, keep=keep, progress=progress, **options)
     if json:
-        print_json({"gallery": str(folder), "kept": keep, **found})
+        print_json({"gallery": str(folder), "kept": keep, "copied": copied, **found})
         return
     total = sum(row["count"] for row in found["collections"].values())
     versions = counted(len(found["collections"]), "version")
@@ -132,7 +143,7 @@ def move(
 def run_maintenance(
     verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool
 ) -> dict[str, Any]:
-    """Run a backfill, rollback or move in the process that serves the gallery, or here on ``device``; its result."""
+    """Run a backfill or rollback in the process that serves the gallery, or here on ``device``; its result."""
     from holdfast.gallery import open_gallery
     from holdfast.service.admin_tasks import TASKS
     from holdfast.service.served_gallery import check_device_option, is_served, run_on_server

@@ -15,6 +15,12 @@ MODELS_OPTION = typer.Option(
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
 QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
+ID_OPTION = typer.Option(None, "--id", help="The column or array of ids.", show_default="ids, id or _id")
+VECTOR_OPTION = typer.Option(
+    None, "--vector", help="The column or array of vectors.", show_default="features, or the only one"
+)
+LABEL_OPTION = typer.Option(None, "--label", help="The column or array of classes.", show_default="labels or label")
+"""Of all files of vectors that a command takes; ``vectors.vector_tables.Columns`` reads them."""
 
 Number = TypeVar("Number", int, float)
 

@@ -65,7 +65,7 @@ def _print_versions(record: dict[str, Any]) -> None:
     print_table(["version", *names, "verdicts, oldest first"], rows, right=range(len(names) + 1))
     if checks := check_rows(record):
         say("Checks made with each update:")
-        print_table([CHECK_HEADS[0].lower(), "queries", "gain, points", "verdict"], [
+        print_table([CHECK_HEADS[0].lower(), "queries", "gain, points", "against keeping"], [
             [row[0], row[2], row[3], row[4]] for row in checks
         ])  # fmt: skip
     if exposures := exposure_rows(record):

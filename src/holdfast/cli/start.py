@@ -173,7 +173,7 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
     if check is None:
         typer.echo(f"Next: holdfast update --from {shlex.quote(str(out))} --data NEW_{things.upper()} --out NEXT")
     elif "queries" not in check:
-        say(f"Not judged: {check['reason']}.")
+        say(f"{'Cannot be compared' if check['exit_code'] == 1 else 'Not judged'}: {check['reason']}.")
     else:
         _print_check(info["evidence"], check, out, things)
     if info.get("old_items"):

@@ -44,15 +44,14 @@ def update(
     max_loss: float | None = typer.Option(
         None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
     ),
-    min_gain: float | None = typer.Option(
-        None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
-    ),
     stored: Path | None = typer.Option(
         None, "--stored", help="Present place of an adopted model's vectors.", show_default="where they were adopted"
     ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
-    must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost."),
+    must_pass: bool = typer.Option(
+        False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost, and with 3 if that is not judged."
+    ),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -64,8 +63,8 @@ def update(
     After holdfast adopt, MODEL may be the adopted model: a new network is trained against its stored vectors, which are
     found by the paths of the images (their ids).
 
-    The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
-    lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
+    The check says whether its queries find more than the old model on the vectors that are already stored, whether at
+    most --max-loss is lost, and how much of a re-embedding is kept. Known classes decide, because an
     old index holds no items of new classes. Both models are compared on all images that were held out from training so
     far: OUT/check.json and OUT/check.html. It also says how often items of older versions are expected to be shown in
     one gallery, with and without a bridge. After a kill, run the same command to resume.
@@ -88,7 +87,6 @@ def update(
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
-            min_gain=min_gain,
             stored=stored,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
@@ -96,5 +94,7 @@ def update(
             **progress,
         )
     check = print_version(out, info, json=json)
-    if must_pass and (check is None or check["exit_code"] != 0):
-        raise typer.Exit(1)
+    if must_pass:
+        from holdfast.checks.verdict import WITHOUT_JUDGEMENTS
+
+        raise typer.Exit(WITHOUT_JUDGEMENTS if check is None else check["exit_code"])

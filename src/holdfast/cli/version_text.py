@@ -37,23 +37,18 @@ def describe_numbers(numbers: list[int]) -> str:
 
 def print_checks(version: "Version") -> None:
     """Print each check of a version with its evidence: the answer, the gain, the verdict, and the items used."""
-    from holdfast.reports.check_text import gain_with_interval, loss_sentence, needed_sentence
+    from holdfast.reports.check_text import answers_sentence, gain_with_interval, needed_sentences
 
     for check in version.checks:
-        record: dict[str, Any] = {"kind": "check", "clustered": False, "min_gain": 0.0, **check}
+        record: dict[str, Any] = {"kind": "check", "clustered": False, **check}
         where = f"Queries of version {version.number} on version {check['version']}"
         if not check.get("loss"):
             say(f"{where}: {check['verdict']} ({check['reason']}).")
             continue
-        gain = f"gain {gain_with_interval(check['gain'])} points, strict verdict {check['verdict']}"
-        say(f"{where}: {_lower_first(loss_sentence(record))[:-1]}; {gain}.")
+        say(f"{where}. {answers_sentence(record)} Gain {gain_with_interval(check['gain'])} points.")
         say(f"Measured with {check['items_used']['text']}; among {counted(check['gallery'], 'stored item')}.")
-        if needed := needed_sentence(record):
-            say(needed)
-
-
-def _lower_first(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
+        for sentence in needed_sentences(record):
+            say(sentence)
 
 
 EXPOSURE_TEXT = "Exposure: 1 = shown as often as after re-embedding, 0 = never shown."

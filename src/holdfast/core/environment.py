@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,19 +95,17 @@ def _name_by_lscpu() -> str | None:
     return f"{fields.get('Vendor ID', '')} {name}".strip() if name else None
 
 
-def _threads() -> int:
-    """Threads that torch uses. Another number changes the order of sums and so their rounding."""
-    import torch
-
-    return torch.get_num_threads()
+def _threads() -> int | None:
+    """Threads that torch uses, if it is loaded. Another number changes the order of sums and so their rounding."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else int(torch.get_num_threads())
 
 
 def _gpu(device: str | None) -> str | None:
-    if not device or not device.startswith("cuda"):
+    torch = sys.modules.get("torch")
+    if torch is None or not device or not device.startswith("cuda"):
         return None
-    import torch
-
-    return torch.cuda.get_device_name(device)
+    return str(torch.cuda.get_device_name(device))
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -15,10 +15,16 @@ from holdfast.core.errors import HoldfastError
 def real_array(given: Any, what: str, dtype: DTypeLike | None = None) -> np.ndarray:
     """``given`` as an array, without a copy where possible. Complex numbers and masked arrays are refused.
 
+    A tensor of torch may be on any device, and part of a computation of gradients.
+
     what: names it in errors.
     dtype: type of the result; None keeps that of ``given``.
     """
     check_real(given, what)
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        if given.element_size() == 2 and given.is_floating_point():
+            given = given.float()  # NumPy has no bfloat16
     array = np.asarray(given)
     check_real(array, what)  # a list of complex numbers is only known as such now
     return array if dtype is None else array.astype(dtype, copy=False)

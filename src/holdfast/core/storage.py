@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tomli_w
@@ -22,9 +22,6 @@ import tomli_w
 from holdfast.core import untrusted_files
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import check_real
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 TEMPORARY = ".tmp-"
 read_json, read_array = untrusted_files.read_json, untrusted_files.read_npy
@@ -147,37 +144,52 @@ def write_array(path: Path, array: np.ndarray) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays as one safetensors file. ``train.tensor_files`` writes tensors of torch."""
+    from safetensors.numpy import save_file
 
-    plain = {name: tensor.detach().contiguous().cpu().clone() for name, tensor in tensors.items()}
+    plain = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     about = dict(metadata or {})
-    with replacing(path) as temporary:
-        try:
-            # safetensors writes an invalid header for an empty dict of metadata without tensors.
-            save_file(plain, temporary, metadata=about if plain or about else None)
-        except SafetensorError as error:  # safetensors reports a full disk as its own error
-            raise HoldfastError(
-                f"{path}: cannot be written ({error}); free disk space, or choose another folder"
-            ) from error
+    with writing_tensors(path), replacing(path) as temporary:
+        # safetensors writes an invalid header for an empty dict of metadata without tensors.
+        save_file(plain, temporary, metadata=about if plain or about else None)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
-    """Read one safetensors file: its tensors and its metadata."""
-    from safetensors import SafetensorError, safe_open
+def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read one safetensors file: its arrays and its metadata. ``train.tensor_files`` reads tensors of torch."""
+    from safetensors import safe_open
+
+    with reading_tensors(path), safe_open(path, framework="np") as file:
+        arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        about = dict(file.metadata() or {})
+    for name, array in arrays.items():
+        check_real(array, f"{path}: {name}")
+    return arrays, about
+
+
+@contextlib.contextmanager
+def writing_tensors(path: Path) -> Iterator[None]:
+    """Errors of safetensors in the block become one line."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:  # safetensors reports a full disk as its own error
+        raise HoldfastError(
+            f"{path}: cannot be written ({error}); free disk space, or choose another folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def reading_tensors(path: Path) -> Iterator[None]:
+    """As ``writing_tensors``, also for what a damaged file gives; pipes and devices are refused."""
+    from safetensors import SafetensorError
 
     untrusted_files.check_regular(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            # Cloned: memory mapped by safetensors may be unaligned, and kernels round differently on unaligned data.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            about = dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as error:
+        yield
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise HoldfastError(f"{path}: not readable as safetensors, perhaps truncated ({error})") from error
-    for name, tensor in tensors.items():
-        check_real(tensor, f"{path}: {name}")
-    return tensors, about
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:

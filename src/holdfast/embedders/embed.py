@@ -4,19 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
 from holdfast.core.problems import SKIP_ADVICE, Problem, problems_error, write_problems
-from holdfast.embedders.batches import Batch, decoded_batches, embed_batches, open_model
+from holdfast.embedders.batches import Batch, decoded_batches, embed_batches
+from holdfast.embedders.image_encoder import ImageEncoder
 from holdfast.embedders.image_source import ImageSource
 from holdfast.embedders.sources import open_source
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.encode_loop import batch_size_for
 from holdfast.vectors import FeatureSet, feature_set
+
+if TYPE_CHECKING:
+    from holdfast.train.encoders import Encoder
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,13 @@ class Embedded:
 
 
 def embed(
-    model: Encoder | str | Path,
+    model: "Encoder | str | Path",
     source: Location | Sequence[Location] | ImageSource,
     *,
     labels: bool = True,
     skip_unreadable: bool = False,
     problem_list: str | Path | None = None,
-    device: torch.device | str = "cpu",
+    device: str = "cpu",
     batch_size: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Embedded:
@@ -69,13 +71,11 @@ def embed(
     >>> found.features.ids.tolist(), found.features.dim, len(found.skipped)
     (['a', 'b', 'c', 'd'], 4, 0)
     """
-    encoder, name = open_model(model, device)
-    assert encoder.preprocess is not None
+    encoder = ImageEncoder.load(model, device)
     if batch_size is not None and batch_size < 1:
         raise HoldfastError(f"embed: batch_size must be at least 1, got {batch_size}")
-    items = open_source(encoder.preprocess, source)
-    where, count = torch.device(device), len(items)
-    size = batch_size or batch_size_for(where, encoder.preprocess.input_shape)
+    items = open_source(encoder.input, source)
+    count, size = len(items), batch_size or encoder.batch_size
 
     def finish(reasons: dict[int, str]) -> list[Problem]:
         """List what cannot be embedded, and refuse it unless it may be skipped and something is left."""
@@ -92,15 +92,13 @@ def embed(
         if not skip_unreadable:  # the others are looked at too, so that one error names all
             finish({**reasons, **_remaining_reasons(batches, (max(reasons) // size + 1) * size)})
 
-    with closing(decoded_batches(encoder.preprocess, [items.items], size)) as batches:
+    with closing(decoded_batches(encoder.input, [items.items], size)) as batches:
         if items.problems and not (skip_unreadable and count):
             finish(_remaining_reasons(batches, 0))  # refused in any case: nothing is embedded in vain
         found = embed_batches(
             encoder,
             count,
             batches,
-            device=where,
-            size=size,
             progress=lambda done: progress(done, count),
             on_unreadable=refuse,
         )
@@ -108,7 +106,7 @@ def embed(
     kept = np.array([row not in found.reasons for row in range(count)])
     classes = None if items.labels is None or not labels else np.array(items.labels)[kept]
     features = feature_set(items.name, found.vectors[kept], classes, np.array(items.ids)[kept])
-    return Embedded(replace(features, model=name), skipped)
+    return Embedded(replace(features, model=encoder.name), skipped)
 
 
 def _remaining_reasons(batches: Iterator[Batch], start: int) -> dict[int, str]:

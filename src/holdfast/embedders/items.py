@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import is_address, local_path, open_input, parent, parquet_errors, pyarrow_for, read_bytes
 from holdfast.core.problems import Problem
 from holdfast.core.wording import printable
-from holdfast.train.encoders.preprocess import Input
+from holdfast.embedders.model_inputs import ModelInput
 from holdfast.vectors.feature_set import Rows
 
 MOST_IMAGE_BYTES = 2**30
@@ -209,18 +209,18 @@ def _file_problem(file: str, reason: str) -> Problem:
     return Problem(Path(file), reason)
 
 
-def decode(preprocess: Input, loaded: Any) -> Any:
-    """One input, stacked (see ``Input.stack``), 1 x C x H x W or 1 x D; or the reason, a text, why it is unreadable."""
+def decode(taken: ModelInput, loaded: Any) -> np.ndarray | str:
+    """One input as ``taken.arrays`` gives it, 1 x H x W x C or 1 x D; or the reason why it is unreadable."""
     if isinstance(loaded, Unreadable):
         return str(loaded)
     if isinstance(loaded, np.ndarray):
-        return preprocess.stack(loaded[None]) if np.isfinite(loaded).all() and loaded.any() else NOT_A_VECTOR
+        return taken.arrays(loaded[None]) if np.isfinite(loaded).all() and loaded.any() else NOT_A_VECTOR
     try:
         if isinstance(loaded, bytes):
-            return preprocess.stack([loaded])
+            return taken.arrays([loaded])
         if is_address(loaded):
-            return preprocess.stack([read_bytes(loaded, MOST_IMAGE_BYTES)])
-        return preprocess.stack([local_path(loaded)])
+            return taken.arrays([read_bytes(loaded, MOST_IMAGE_BYTES)])
+        return taken.arrays([local_path(loaded)])
     except HoldfastError as error:
         named = ["the image"] if isinstance(loaded, bytes) or is_address(loaded) else [printable(loaded)]
         named += [] if isinstance(loaded, bytes) else [printable(local_path(loaded))]

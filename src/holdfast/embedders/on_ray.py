@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from holdfast.core.errors import HoldfastError, first_line, how_to_install
 from holdfast.core.wording import counted
-from holdfast.embedders.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, open_model, stack_batch
+from holdfast.embedders.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, stack_batch
+from holdfast.embedders.image_encoder import ImageEncoder
 from holdfast.embedders.items import Items, decode
+from holdfast.embedders.model_folder import CONFIG_FILE, WEIGHTS_FILE
+from holdfast.embedders.model_inputs import ModelInput
 from holdfast.embedders.processes import Embedded, ShardWork
-from holdfast.train.encoders import Input
-from holdfast.train.encoders.encoder import CONFIG_FILE, WEIGHTS_FILE
 
 
 def _import_ray() -> Any:
@@ -83,11 +83,11 @@ class RayCluster:
     gpus: int
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> str:
         """The kind of device that its actors embed on."""
-        return torch.device("cuda" if self.gpus else "cpu")
+        return "cuda" if self.gpus else "cpu"
 
-    def embed(self, work: ShardWork, preprocess: Input, on_items: Callable[[int], None]) -> Iterator[Embedded]:
+    def embed(self, work: ShardWork, taken: ModelInput, on_items: Callable[[int], None]) -> Iterator[Embedded]:
         """Embed the shards, in any order; see ``processes.embed_in_processes``."""
         ray = self.ray
         sizes = {number: len(items) for number, items in work.shards}
@@ -95,7 +95,7 @@ class RayCluster:
         done: set[int] = set()
         try:
             model = ray.put(_model_files(work.model))  # kept until the end: an actor that is started again reads it
-            dataset = self._dataset(work, preprocess, model)
+            dataset = self._dataset(work, taken, model)
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
                 for row in table.to_pylist():
                     number = row["shard"]
@@ -114,7 +114,7 @@ class RayCluster:
                 "run the same command again"
             )
 
-    def _dataset(self, work: ShardWork, preprocess: Input, model: Any) -> Any:
+    def _dataset(self, work: ShardWork, taken: ModelInput, model: Any) -> Any:
         """The dataset of embedded batches; nothing is computed before it is read.
 
         model: a reference to the model's files.
@@ -134,7 +134,7 @@ class RayCluster:
         # Half a CPU where actors need CPUs too: tasks and actors with equal needs would be run as one by Ray.
         decoded = source.map_batches(
             _decode_shard,
-            fn_args=(preprocess, work.batch_size),
+            fn_args=(taken, work.batch_size),
             batch_size=1,
             batch_format="pyarrow",
             num_cpus=1 if self.gpus else 0.5,
@@ -142,7 +142,7 @@ class RayCluster:
         actors = ray.data.ActorPoolStrategy(min_size=1, max_size=self.gpus or max(1, cpus - 1))
         return decoded.map_batches(
             EmbedBatches,
-            fn_constructor_args=(model, str(self.device), work.batch_size),
+            fn_constructor_args=(model, self.device),
             batch_size=None,
             batch_format="pyarrow",
             compute=actors,
@@ -178,7 +178,7 @@ class _Collected:
         return EmbeddedItems(np.concatenate([self.parts[start][0] for start in starts]), reasons)
 
 
-def _decode_shard(table: Any, preprocess: Input, batch_size: int) -> Iterator[Any]:
+def _decode_shard(table: Any, taken: ModelInput, batch_size: int) -> Iterator[Any]:
     """A task: the decoded batches of shards. The same shard always gives the same batches."""
     import pyarrow
 
@@ -186,15 +186,13 @@ def _decode_shard(table: Any, preprocess: Input, batch_size: int) -> Iterator[An
         items: Items = pickle.loads(row["items"])  # made by ``_dataset``
         for start, stop in batch_ranges(len(items), batch_size):
             loaded = items.part(start, stop).load()
-            batch = stack_batch(preprocess, (decode(preprocess, one) for one in loaded))
-            # The memory format of the pixels is part of the batch: convolutions round differently in another one.
-            pixels = batch.inputs.permute(0, 2, 3, 1) if batch.inputs.ndim == 4 else batch.inputs
+            batch = stack_batch(taken, (decode(taken, item) for item in loaded))
             yield pyarrow.table(
                 {
                     "shard": [row["shard"]],
                     "start": [start],
                     "count": [stop - start],
-                    "inputs": pyarrow.array([pixels.contiguous().numpy().tobytes()], pyarrow.large_binary()),
+                    "inputs": pyarrow.array([batch.inputs.tobytes()], pyarrow.large_binary()),
                     "reasons": [json.dumps(batch.reasons)],
                 }
             )
@@ -205,23 +203,19 @@ class EmbedBatches:
 
     model: a reference to the model's files.
     device: ``cuda`` or ``cpu``.
-    batch_size: items of a full batch.
     """
 
-    def __init__(self, model: Any, device: str, batch_size: int) -> None:
+    def __init__(self, model: Any, device: str) -> None:
         with tempfile.TemporaryDirectory(prefix="holdfast-model-") as folder:
             for name, data in _import_ray().get(model).items():
                 (Path(folder) / name).write_bytes(data)
-            self._encoder, _ = open_model(folder, device)
-        self._device, self._size = torch.device(device), batch_size
+            self._encoder = ImageEncoder.load(folder, device)
 
     def __call__(self, table: Any) -> Iterator[Any]:
         import pyarrow
 
         for row in table.to_pylist():
-            found = embed_batches(
-                self._encoder, row["count"], iter([self._batch(row)]), device=self._device, size=self._size
-            )
+            found = embed_batches(self._encoder, row["count"], iter([self._batch(row)]))
             yield pyarrow.table(
                 {
                     "shard": [row["shard"]],
@@ -233,14 +227,11 @@ class EmbedBatches:
             )
 
     def _batch(self, row: dict[str, Any]) -> Batch:
-        preprocess = self._encoder.preprocess
-        assert preprocess is not None
+        taken = self._encoder.input
         reasons = {int(place): text for place, text in json.loads(row["reasons"]).items()}
         data = bytearray(row["inputs"])  # torch warns of memory that cannot be written to
-        if preprocess.takes_vectors:
-            return Batch(torch.frombuffer(data, dtype=torch.float32).reshape(row["count"], -1), reasons)
-        shape = (row["count"], *preprocess.height_width, preprocess.channels)
-        return Batch(torch.frombuffer(data, dtype=torch.uint8).reshape(shape).permute(0, 3, 1, 2), reasons)
+        numbers = np.frombuffer(data, np.float32 if taken.takes_vectors else np.uint8)
+        return Batch(numbers.reshape(row["count"], *taken.array_shape), reasons)
 
 
 def _model_files(folder: Path) -> dict[str, bytes]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-import torch
-
 from holdfast.core.errors import HoldfastError
-from holdfast.embedders.batches import EmbeddedItems, decoded_batches, embed_batches, open_model
+from holdfast.embedders.batches import EmbeddedItems, decoded_batches, embed_batches
+from holdfast.embedders.image_encoder import ImageEncoder, set_thread_count, thread_count
 from holdfast.embedders.items import Items
-from holdfast.train.encoders import Encoder
 
 Embedded = tuple[int, EmbeddedItems]
 """The number of a shard, and its features."""
@@ -32,16 +30,13 @@ class ShardWork:
     batch_size: int
 
 
-def embed_here(
-    encoder: Encoder, work: ShardWork, device: torch.device, on_items: Callable[[int], None]
-) -> Iterator[Embedded]:
+def embed_here(encoder: ImageEncoder, work: ShardWork, on_items: Callable[[int], None]) -> Iterator[Embedded]:
     """Embed the shards one after the other in this process. The first items of a shard are decoded beside the last.
 
     on_items: called with the number of items of each batch.
     """
-    assert encoder.preprocess is not None
     parts = (items for _, items in work.shards)
-    with closing(decoded_batches(encoder.preprocess, parts, work.batch_size)) as batches:
+    with closing(decoded_batches(encoder.input, parts, work.batch_size)) as batches:
         for number, items in work.shards:
             done = 0
 
@@ -50,27 +45,22 @@ def embed_here(
                 on_items(so_far - done)
                 done = so_far
 
-            yield (
-                number,
-                embed_batches(encoder, len(items), batches, device=device, size=work.batch_size, progress=count),
-            )
+            yield number, embed_batches(encoder, len(items), batches, progress=count)
 
 
-def embed_in_processes(
-    work: ShardWork, devices: Sequence[torch.device], on_items: Callable[[int], None]
-) -> Iterator[Embedded]:
+def embed_in_processes(work: ShardWork, devices: Sequence[str], on_items: Callable[[int], None]) -> Iterator[Embedded]:
     """Embed the shards in one process for each of ``devices``, in any order.
 
     A process that ends early is an error: the shards that were yielded are complete, the others are not.
     """
     context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // len(devices))
+    threads = max(1, thread_count() // len(devices))
     processes, open_ends = [], []
     try:
         for place, device in enumerate(devices):
             own = ShardWork(work.model, work.shards[place :: len(devices)], work.batch_size)
             here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(own, str(device), threads, there), daemon=True)
+            process = context.Process(target=_work, args=(own, device, threads, there), daemon=True)
             process.start()
             there.close()
             processes.append(process)
@@ -112,11 +102,10 @@ def _received(end: Connection, process: "multiprocessing.process.BaseProcess") -
 
 def _work(work: ShardWork, device: str, threads: int, out: Connection) -> None:
     """The main function of a process."""
-    torch.set_num_threads(threads)
+    set_thread_count(threads)
     try:
-        encoder, _ = open_model(work.model, device)
-        for found in embed_here(encoder, work, torch.device(device), out.send):
-            out.send(found)
+        for shard in embed_here(ImageEncoder.load(work.model, device), work, out.send):
+            out.send(shard)
         out.send(None)
     except HoldfastError as error:
         out.send(str(error))

@@ -5,8 +5,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.file_lock import locked
 from holdfast.core.locations import (
@@ -22,14 +20,12 @@ from holdfast.core.locations import (
 )
 from holdfast.core.problems import SKIP_ADVICE, Problem, problems_error, problems_text
 from holdfast.core.storage import remove_temporaries
-from holdfast.embedders.batches import EmbeddedItems, open_model
+from holdfast.embedders.batches import EmbeddedItems
+from holdfast.embedders.image_encoder import ImageEncoder, batch_size_on, expand_devices
 from holdfast.embedders.items import Files, Items
 from holdfast.embedders.on_ray import ray_cluster
 from holdfast.embedders.processes import Embedded, ShardWork, embed_here, embed_in_processes
 from holdfast.embedders.sources import ItemSource, open_source
-from holdfast.train.devices import resolve_device
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.encode_loop import batch_size_for
 from holdfast.vectors.feature_set import WRITTEN_TYPES
 from holdfast.vectors.feature_shards import (
     MANIFEST,
@@ -75,7 +71,7 @@ def embed_shards(
     dtype: str = "float32",
     labels: bool = True,
     skip_unreadable: bool = False,
-    device: str | torch.device | Sequence[str | torch.device] = "cpu",
+    device: str | Sequence[str] = "cpu",
     processes: int = 1,
     ray: str | None = None,
     batch_size: int | None = None,
@@ -109,16 +105,15 @@ def embed_shards(
     (4, 2)
     """
     _check_options(out, dtype, shard_size=shard_size, batch_size=batch_size, processes=processes)
-    devices = [torch.device("cpu")] if ray is not None else expand_devices(device, processes)
-    encoder, name = open_model(model, devices[0] if len(devices) == 1 else "cpu")
-    assert encoder.preprocess is not None
+    devices = ["cpu"] if ray is not None else expand_devices(device, processes)
+    encoder = ImageEncoder.load(model, devices[0] if len(devices) == 1 else "cpu")
     given = [source] if isinstance(source, str | Path) else list(source)
-    items = open_source(encoder.preprocess, [absolute(one) for one in given])
+    items = open_source(encoder.input, [absolute(one) for one in given])
     if items.problems and not (skip_unreadable and len(items)):
         total = len(items) + len(items.problems)
         raise problems_error(items.name, list(items.problems), total, advice=SKIP_ADVICE, noun=items.noun)
     with _locked(out):
-        manifest = _manifest(out, items, encoder, name, dtype=dtype, labels=labels, shard_size=shard_size)
+        manifest = _manifest(out, items, encoder, dtype=dtype, labels=labels, shard_size=shard_size)
         missing = missing_shards(out, manifest)
         todo = [(number, items.items.part(*_ends(manifest, number))) for number in missing]
         done = len(items) - sum(len(part) for _, part in todo)
@@ -133,25 +128,6 @@ def embed_shards(
             for number, embedded in found:
                 writer.write(number, embedded)
         return writer.finish(len(missing))
-
-
-def expand_devices(device: str | torch.device | Sequence[str | torch.device], processes: int = 1) -> list[torch.device]:
-    """The device of each process.
-
-    device: names, also separated by commas. ``cuda`` (and ``auto`` with a GPU) is all GPUs that torch sees.
-    processes: on the CPU.
-    """
-    names = device.split(",") if isinstance(device, str) else [device] if isinstance(device, torch.device) else device
-    found = [resolve_device(name.strip() if isinstance(name, str) else name) for name in names]
-    if len(found) == 1 and found[0].type == "cpu":
-        return found * processes
-    if processes > 1:
-        raise HoldfastError("processes go with the CPU; on GPUs there is one process for each")
-    if len(found) == 1 and found[0].type == "cuda" and found[0].index is None:
-        return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-    if len(set(found)) < len(found):
-        raise HoldfastError(f"device {device}: the same device twice")
-    return found
 
 
 def _ends(manifest: Manifest, number: int) -> tuple[int, int]:
@@ -188,8 +164,7 @@ def _locked(out: Location) -> Iterator[None]:
 def _manifest(
     out: Location,
     items: ItemSource,
-    encoder: Encoder,
-    model: str | None,
+    encoder: ImageEncoder,
     *,
     dtype: str,
     labels: bool,
@@ -201,7 +176,7 @@ def _manifest(
         shard_size = SHARD_SIZE if known is None else known.shard_size
     with_labels = labels and items.labels is not None
     digest = items.digest(labels=with_labels)
-    wanted = Manifest(model, encoder.embedding_dim, dtype, len(items), shard_size, with_labels, digest, [items.name])
+    wanted = Manifest(encoder.name, encoder.dim, dtype, len(items), shard_size, with_labels, digest, [items.name])
     if known is None:
         write_manifest(out, wanted)
         return wanted
@@ -223,30 +198,28 @@ _DIFFERENCES = {
 
 
 def _embedded(
-    encoder: Encoder,
+    encoder: ImageEncoder,
     model: Path,
     todo: Sequence[tuple[int, Items]],
-    devices: Sequence[torch.device],
+    devices: Sequence[str],
     ray: str | None,
     batch_size: int | None,
     on_items: Callable[[int], None],
 ) -> Generator[Embedded, None, None]:
     """The shards ``todo``, embedded in any order; the other parameters are those of ``embed_shards``."""
-    preprocess = encoder.preprocess
-    assert preprocess is not None
     if not todo:
         return
     if ray is None:
-        work = ShardWork(model, todo, batch_size or batch_size_for(devices[0], preprocess.input_shape))
+        work = ShardWork(model, todo, batch_size or batch_size_on(devices[0], encoder.input))
         used = devices[: len(todo)]
         if len(used) == 1:
-            yield from embed_here(encoder, work, used[0], on_items)
+            yield from embed_here(encoder, work, on_items)
         else:
             yield from embed_in_processes(work, used, on_items)
         return
     with ray_cluster(ray) as cluster:
-        size = batch_size or batch_size_for(cluster.device, preprocess.input_shape)
-        yield from cluster.embed(ShardWork(model, todo, size), preprocess, on_items)
+        size = batch_size or batch_size_on(cluster.device, encoder.input)
+        yield from cluster.embed(ShardWork(model, todo, size), encoder.input, on_items)
 
 
 class _Writer:

@@ -28,7 +28,7 @@ from holdfast.core.wording import first_few
 from holdfast.embedders.image_folder import has_image_suffix
 from holdfast.embedders.image_source import ImageSource, classes_of_paths, find_images, read_image_table
 from holdfast.embedders.items import Files, Items, TableBytes, Vectors
-from holdfast.train.encoders import Input
+from holdfast.embedders.model_inputs import ModelInput
 from holdfast.vectors.feature_files import FEATURE_SUFFIXES, read_features
 
 _MOST_CSV = 2**32
@@ -70,22 +70,22 @@ class ItemSource:
         return found.hexdigest()
 
 
-def open_source(preprocess: Input, source: Location | Sequence[Location] | ImageSource) -> ItemSource:
+def open_source(taken: ModelInput, source: Location | Sequence[Location] | ImageSource) -> ItemSource:
     """The items of a source; see ``holdfast.embed``.
 
-    preprocess: says whether the model takes images or vectors.
+    taken: says whether the model takes images or vectors.
     """
     if isinstance(source, ImageSource):
-        if preprocess.takes_vectors:
-            raise _takes_vectors(preprocess)
+        if taken.takes_vectors:
+            raise _takes_vectors(taken)
         if not source.files and not source.problems:
             raise HoldfastError("embed: no images in the ImageSource")
         return _image_files(source, str(source.files[0]) if source.files else "no files")
     given = [source] if isinstance(source, str | Path) else list(source)
     if not given:
         raise HoldfastError("embed: no source; give a folder, files or a table")
-    if preprocess.takes_vectors:
-        return _vector_file(preprocess, given)
+    if taken.takes_vectors:
+        return _vector_file(taken, given)
     found = _images(given)
     if found.ids and len(set(found.ids)) < len(found.ids):
         _refuse_shared_ids(found)
@@ -199,22 +199,22 @@ def _texts(column: Any, table: str, name: str) -> list[str]:
     return [str(value) for value in values]
 
 
-def _vector_file(preprocess: Input, given: Sequence[Location]) -> ItemSource:
+def _vector_file(taken: ModelInput, given: Sequence[Location]) -> ItemSource:
     files = [one for one in given if suffix(one) in FEATURE_SUFFIXES and not _is_local_folder(one)]
     if len(given) > 1 or not files:
-        raise _takes_vectors(preprocess)
+        raise _takes_vectors(taken)
     if is_address(files[0]):
         raise HoldfastError(f"{files[0]}: vectors are read from a local file; copy it here first")
     found = read_features(local_path(files[0]), "gallery")
-    if found.dim != preprocess.channels:
-        raise HoldfastError(f"{found.name}: vectors of {found.dim} numbers, but the model takes {preprocess.channels}")
+    if found.dim != taken.channels:
+        raise HoldfastError(f"{found.name}: vectors of {found.dim} numbers, but the model takes {taken.channels}")
     ids = found.names().tolist()
     labels = None if found.labels is None else found.labels.tolist()
     return ItemSource(found.name, ids, labels, Vectors(found.name, found.rows, ids, 0, len(ids)), "vector")
 
 
-def _takes_vectors(preprocess: Input) -> HoldfastError:
-    width = preprocess.channels
+def _takes_vectors(taken: ModelInput) -> HoldfastError:
+    width = taken.channels
     return HoldfastError(f"the model takes vectors of {width} numbers; give one npz, npy or parquet file of them")
 
 

@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 
 from holdfast.bridges import Bridge
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.given_vectors import GivenVectors
-from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
-from holdfast.gallery.protocol import VectorSource
+from holdfast.gallery.models import batch_sizes, prepare_image, unit_row
 from holdfast.gallery.reembed import RateLimit, ReembeddedBlock, ReembedProgress, image_blocks, ray_blocks, store_blocks
 from holdfast.gallery.searching import SearchArguments, search_versions
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
+from holdfast.gallery.vector_sources import VectorSource
+from holdfast.gallery.versions import NOTHING, Version
 
 Order = Literal["oldest", "most-hit", "uncertain"]
 """oldest: the oldest version first, and in each version the items stored first.
@@ -160,16 +159,20 @@ def _blocks(
     state: GalleryState, target: Version, options: BackfillOptions, rate_limit: RateLimit
 ) -> "tuple[ReembedProgress, Generator[ReembeddedBlock, None, None]]":
     """The counts of a backfill that begins, and its items with their new vectors."""
-    sizes = state.models.sizes
+    size = rate_limit.batch_size(batch_sizes(None).add)
     if options.vectors is not None:
         given = GivenVectors(options.vectors, target)
         progress = ReembedProgress(given.count_waiting(state), options.limit)
-        return progress, given.blocks(state, rate_limit.batch_size(sizes.add), progress)
+        return progress, given.blocks(state, size, progress)
+    if target.embeds == NOTHING:
+        raise HoldfastError(
+            f"version {target.number} is of vectors alone; give its vectors of items (--new-vectors, in Python vectors)"
+        )
     keys = _waiting_keys(state, target, options.order)
     progress = ReembedProgress(len(keys), options.limit)
     if options.ray is None:
-        return progress, image_blocks(state, keys, target, rate_limit.batch_size(sizes.reembed), progress)
-    return progress, ray_blocks(state, keys, target, options.ray, rate_limit.batch_size(sizes.add), progress)
+        return progress, image_blocks(state, keys, target, rate_limit, progress)
+    return progress, ray_blocks(state, keys, target, options.ray, size, progress)
 
 
 def backfill_record(state: GalleryState) -> dict[str, Any] | None:
@@ -232,7 +235,7 @@ def _expected_errors(state: GalleryState, bridge: Bridge, version: Version, keys
     for block_keys, vectors in state.engine.scan(version.collection):
         places = np.minimum(np.searchsorted(keys, block_keys), len(keys) - 1)
         wanted = keys[places] == block_keys
-        found[places[wanted]] = bridge.expected_errors(vectors[wanted]).numpy()
+        found[places[wanted]] = bridge.expected_errors(vectors[wanted])
     return found
 
 
@@ -304,17 +307,23 @@ class AccuracyProbes:
     def _embed(self, most: int) -> list[Probe]:
         state = self._state
         found: list[Probe] = []
+        if not self._source.embeds_here:
+            return []
+        rows = self._candidates(4 * most)
+        if (first := next(rows, None)) is None:  # nothing to measure with: the model is not loaded for it
+            return []
+        rows = itertools.chain([first], rows)
         encoder = state.models.encoder(self._source)
-        batch_size, rows = forward_batch_size(encoder, state.models.device), self._candidates(4 * most)
+        batch_size = encoder.batch_size
         # Never more than are still needed, so that the choice does not depend on the device's batch size.
         while len(found) < most and (batch := list(itertools.islice(rows, min(batch_size, most - len(found))))):
             opened = []
             for row in batch:
                 with contextlib.suppress(HoldfastError):
-                    opened.append((row, preprocess_image(encoder, row[2])))
+                    opened.append((row, prepare_image(encoder, row[2])))
             if not opened:
                 continue
-            vectors = state.models.image_vectors(torch.cat([image for _, image in opened]), self._source, encoder)
+            vectors = state.models.image_vectors(np.concatenate([image for _, image in opened]), self._source, encoder)
             for (row, _), vector in zip(opened, vectors, strict=True):
                 with contextlib.suppress(HoldfastError):
                     found.append(Probe(row[0], row[1], unit_row(vector, "probe", self._source.number)))

@@ -5,17 +5,18 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.items import Stored
-from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
+from holdfast.gallery.models import prepare_image, unit_row
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
-from holdfast.train.encoders import Encoder
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 _LOOK_UP = 500
 _NUMBERS_PER_FETCH = 2**14
@@ -49,6 +50,15 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.old)
+
+    def joined(self, other: "Pairs", most: int) -> "Pairs":
+        """These pairs and others of the same versions, at most ``most`` of all, at random with a fixed seed."""
+        if not len(self):
+            return other
+        old, new = np.concatenate([self.old, other.old]), np.concatenate([self.new, other.new])
+        labels = [*self.labels, *other.labels]
+        rows = np.sort(np.random.default_rng(0).permutation(len(old))[:most])
+        return Pairs(old[rows], new[rows], [labels[row] for row in rows.tolist()])
 
 
 def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:
@@ -93,25 +103,24 @@ def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) 
 
 def embed_images(
     items: Sequence[Stored],
-    encoder: Encoder,
-    embed: Callable[[Tensor], np.ndarray],
-    device: torch.device,
+    encoder: "ImageEncoder",
+    embed: Callable[[np.ndarray], np.ndarray],
     progress: Callable[[int, int], None],
 ) -> dict[int, np.ndarray]:
     """The images of items embedded by a model, by place in ``items``; images that cannot be read are left out.
 
-    embed: stored forms of preprocessed images (N x C x H x W), N x stored_dim.
+    embed: stored forms of prepared images (N x H x W x C), N x stored_dim.
     progress: called with the number of items done and the number of all.
     """
     found: dict[int, np.ndarray] = {}
-    total, size = len(items), forward_batch_size(encoder, device)
+    total, size = len(items), encoder.batch_size
     for start in range(0, total, size):
-        opened: list[tuple[int, Tensor]] = []
+        opened: list[tuple[int, np.ndarray]] = []
         for place in range(start, min(total, start + size)):
             with contextlib.suppress(HoldfastError):
-                opened.append((place, preprocess_image(encoder, items[place].path)))
+                opened.append((place, prepare_image(encoder, items[place].path)))
         if opened:
-            rows = embed(torch.cat([image for _, image in opened]))
+            rows = embed(np.concatenate([image for _, image in opened]))
             for (place, _), row in zip(opened, rows, strict=True):
                 with contextlib.suppress(HoldfastError):
                     found[place] = unit_row(row, "image", 0)

@@ -1,10 +1,10 @@
-"""Migrate a gallery's vectors to another engine while the gallery is searched (``Gallery.move``).
+"""Migrate a gallery's vectors to another engine (``Gallery.move``), while no other process has the gallery open.
 
 1. The catalogue records the target. 2. Every collection is copied by ascending key; the catalogue records the last key
-after each block. 3. The target builds its indexes. 4. With the write lock held, changes since the copy are repeated,
-and both engines are read and compared. 5. One transaction makes the target the gallery's engine and marks the old one
-for removal. 6. The old engine's collections are dropped. After a kill before step 5 the gallery is on its old engine,
-and the same call continues; after step 5 it is on the new one.
+after each block. 3. The target builds its indexes. 4. What has changed since an earlier call copied it is repeated, and
+both engines are read and compared. 5. One transaction makes the target the gallery's engine and marks the old one for
+removal. 6. The old engine's collections are dropped. After a kill before step 5 the gallery is on its old engine, and
+the same call continues; after step 5 it is on the new one.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import numpy as np
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import open_engine
-from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress, SwitchingEngine
+from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
@@ -46,32 +46,25 @@ class MigrationOptions:
 def migrate(state: GalleryState, wanted: EngineAddress, options: MigrationOptions) -> dict[str, Any]:
     """Migrate to the engine at ``wanted``; its address, and count and checksum of each collection.
 
-    The caller holds ``state.maintenance``.
+    The caller closes the gallery afterwards: it still uses the old engine.
     """
     address, target = _open_target(state, wanted, options.given)
-    try:
+    before = current_address(state.catalogue)
+    with contextlib.closing(target):
         for version in state.models.versions():
             _copy(state, version, target, options)
             target.build_index(version.collection)
-        with state.writing:
-            state.writer.delete_unowned()
-            found = _complete_and_compare(state, target)
-            before = current_address(state.catalogue)
-            retired = None if options.keep else {"url": before.url, **before.options}
-            changed = {"engine": address.url, "place": address.options, "move": None, "retired": retired}
-            state.catalogue.put_settings(changed)
-            old = state.engine.switch(target)
-    except BaseException:
-        target.close()
-        raise
-    if options.keep:
-        old.close()
-    else:
+        state.writer.delete_unowned()
+        checksums = _complete_and_compare(state, target)
+    retired = None if options.keep else {"url": before.url, **before.options}
+    changed = {"engine": address.url, "place": address.options, "move": None, "retired": retired}
+    state.catalogue.put_settings(changed)
+    if not options.keep:
         with contextlib.suppress(HoldfastError):  # its server cannot be reached: tried again at the next opening
-            _drop_all(old)
+            _drop_all(state.engine)
             state.catalogue.put_settings({"retired": None})
-    rows = {name: {"count": len(one.keys), "sha256": one.sha256} for name, one in found.items()}
-    return {"engine": address.url, **address.options, "collections": rows}
+    rows = {name: {"count": len(one.keys), "sha256": one.sha256} for name, one in checksums.items()}
+    return {"from": before.url, "engine": address.url, **address.options, "collections": rows}
 
 
 def current_address(catalogue: Catalogue) -> EngineAddress:
@@ -79,20 +72,19 @@ def current_address(catalogue: Catalogue) -> EngineAddress:
     return EngineAddress(catalogue.setting("engine"), **(catalogue.setting("place") or {}))
 
 
-def open_current_engine(folder: GalleryFolder, catalogue: Catalogue) -> SwitchingEngine:
+def open_current_engine(folder: GalleryFolder, catalogue: Catalogue) -> Engine:
     """Open the gallery's engine. An old engine that a killed migration left behind is dropped first."""
     retired = catalogue.setting("retired")
     if retired is not None:
         catalogue.put_settings({"retired": None})  # tried once: its server may be gone permanently
-        with contextlib.suppress(HoldfastError):
-            _drop_all(_open_at(EngineAddress(**retired), folder, catalogue))
+        _drop_all_at(EngineAddress(**retired), folder, catalogue)
     engine = _open_at(current_address(catalogue), folder, catalogue)
     try:
         _refuse_old_catalogue(folder, catalogue, engine)
     except BaseException:
         engine.close()
         raise
-    return SwitchingEngine(engine)
+    return engine
 
 
 def _refuse_old_catalogue(folder: GalleryFolder, catalogue: Catalogue, engine: Engine) -> None:
@@ -164,8 +156,7 @@ def _open_target(state: GalleryState, wanted: EngineAddress, given: Mapping[str,
                         f"{name} out to resume it"
                     )
             return pending, _open_at(pending, state.folder, catalogue)
-        with contextlib.suppress(HoldfastError):  # its server may be the reason for another target
-            _drop_all(_open_at(pending, state.folder, catalogue))
+        _drop_all_at(pending, state.folder, catalogue)
     target = _open_at(wanted, state.folder, catalogue)
     if target.collections() and wanted.url != EMBEDDED:
         target.close()
@@ -182,22 +173,21 @@ def _copy(state: GalleryState, version: Version, target: Engine, options: Migrat
     if name not in target.collections():
         target.create(name, version.stored_dim)
         recorded["done"].pop(name, None)
-    with state.engine.in_use() as source:
-        for keys, vectors in source.scan(name, block=BLOCK, after=recorded["done"].get(name, -1)):
-            items, _ = state.catalogue.by_key(keys.tolist())
-            rows = [row for row, key in enumerate(keys.tolist()) if key in items]
-            if rows:
-                kept = keys[rows].tolist()
-                target.upsert(name, kept, vectors[rows], [items[key].fields() for key in kept])
-            recorded["done"][name] = int(keys[-1])
-            state.catalogue.put_settings({"move": recorded})
-            options.on_progress(len(rows))
-            if options.stop.is_set():
-                raise HoldfastError("the move was stopped; copied vectors are kept: the same move continues")
+    for keys, vectors in state.engine.scan(name, block=BLOCK, after=recorded["done"].get(name, -1)):
+        items, _ = state.catalogue.by_key(keys.tolist())
+        rows = [row for row, key in enumerate(keys.tolist()) if key in items]
+        if rows:
+            kept = keys[rows].tolist()
+            target.upsert(name, kept, vectors[rows], [items[key].fields() for key in kept])
+        recorded["done"][name] = int(keys[-1])
+        state.catalogue.put_settings({"move": recorded})
+        options.on_progress(len(rows))
+        if options.stop.is_set():
+            raise HoldfastError("the move was stopped; copied vectors are kept: the same move continues")
 
 
 def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, CollectionChecksum]:
-    """Repeat the changes since the copy on ``target``, and compare both engines; checksums by collection."""
+    """Repeat on ``target`` what changed since an earlier call copied it, and compare; checksums by collection."""
     versions = {one.collection: one for one in state.models.versions()}
     for name in set(target.collections()) - set(versions):
         target.drop(name)
@@ -246,7 +236,12 @@ def _open_at(address: EngineAddress, folder: GalleryFolder, catalogue: Catalogue
     return open_engine(address, folder.vectors, catalogue.setting("mode"))
 
 
+def _drop_all_at(address: EngineAddress, folder: GalleryFolder, catalogue: Catalogue) -> None:
+    """Drop what a migration left at an address, if its server can be reached."""
+    with contextlib.suppress(HoldfastError), contextlib.closing(_open_at(address, folder, catalogue)) as engine:
+        _drop_all(engine)
+
+
 def _drop_all(engine: Engine) -> None:
     for collection in engine.collections():
         engine.drop(collection)
-    engine.close()

@@ -23,6 +23,11 @@ class GalleryFolder:
         return self.path / "catalogue.sqlite"
 
     @property
+    def attached(self) -> Path:
+        """Describes the store of an attached gallery, which has no catalogue."""
+        return self.path / "attached.json"
+
+    @property
     def vectors(self) -> Path:
         return self.path / "vectors"
 

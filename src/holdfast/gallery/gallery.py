@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
@@ -22,8 +21,8 @@ from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, checked_id
-from holdfast.gallery.models import Models
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
+from holdfast.gallery.models import Models, batch_sizes, device_name
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
 from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.registration import RegisterOptions, register
 from holdfast.gallery.rollback import cancel_rollback, roll_back
@@ -37,9 +36,11 @@ from holdfast.gallery.searching import (
     stored_item,
 )
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import VectorSizes, Version, copy_model, read_candidate, vector_sizes
-from holdfast.train.devices import resolve_device
-from holdfast.train.encoders.preprocess import ImageLike
+from holdfast.gallery.vector_sources import VectorSource
+from holdfast.gallery.versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
+
+if TYPE_CHECKING:
+    from holdfast.embedders.model_inputs import ImageLike
 
 
 class Gallery:
@@ -49,16 +50,15 @@ class Gallery:
     when its call returns, or when ``progress`` is called for it. It then survives a kill at any moment.
 
     >>> import numpy as np
-    >>> from holdfast import Gallery, Item, adopt
+    >>> from holdfast import Gallery, Item
     >>> vectors = np.eye(4, 3) + 0.1
-    >>> _ = adopt(vectors, out="model", way="unchanged")  # a model folder for vectors that exist already
-    >>> with Gallery.create("shop", "model", mode="exact") as gallery:
+    >>> with Gallery.create("shop", vectors=vectors, mode="exact") as gallery:  # of vectors alone, without a model
     ...     _ = gallery.add(Item(f"item-{i}", vector=row) for i, row in enumerate(vectors))
     ...     [hit.id for hit in gallery.search(vector=vectors[1], k=2)]
     ['item-1', 'item-3']
     """
 
-    def __init__(self, folder: GalleryFolder, device: torch.device) -> None:
+    def __init__(self, folder: GalleryFolder, device: str) -> None:
         self.device = device
         catalogue = Catalogue(folder.catalogue)
         try:
@@ -85,33 +85,40 @@ class Gallery:
     def create(
         cls,
         folder: str | Path,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
+        vectors: VectorSource | None = None,
         engine: str = "embedded",
         mode: Mode = "hnsw",
-        device: str | torch.device = "auto",
+        device: str = "auto",
         **options: Any,
     ) -> "Gallery":
         """Create a gallery with one version and no items.
 
         folder: does not exist yet, or is empty.
         model: folder of the first version's model.
+        vectors: instead of a model, vectors that something else made: a file, a folder of shards, a FeatureSet or an
+            array. The first version has their size and no model. The vectors themselves are not added; see ``add``.
         engine: ``embedded``, or the address of a server: ``postgresql://...``, ``http://...``, ``https://...``.
         mode: ``hnsw`` (with an index) or ``exact`` (compare every vector).
         device: as in ``open``.
         options: namespace, shards and replicas on a server; see ``new_engine_address``.
         """
-        where = resolve_device(device)
-        _create_files(Path(folder), Path(model), new_engine_address(engine, **options), mode)
+        where, address = device_name(device), new_engine_address(engine, **options)
+        candidate = read_candidate(model, vectors)
+        candidate.load(where)
+        _create_files(Path(folder), candidate, address, mode)
         return cls.open(folder, device=where)
 
     @classmethod
-    def open(cls, folder: str | Path, *, device: str | torch.device = "auto") -> "Gallery":
+    def open(cls, folder: str | Path, *, device: str = "auto") -> "Gallery":
         """Open an existing gallery, and complete or undo the writes of a killed process.
 
         device: where its models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
         """
-        where, home = resolve_device(device), GalleryFolder(Path(folder))
+        where, home = device_name(device), GalleryFolder(Path(folder))
+        if home.attached.is_file():
+            raise HoldfastError(f"{folder}: attached, and so read-only; holdfast.gallery.open_gallery opens it")
         if not home.catalogue.is_file():
             how = f"make one with holdfast gallery create {folder} --model DIR"
             raise HoldfastError(f"{folder}: no gallery here; {how}")
@@ -121,6 +128,34 @@ class Gallery:
         except BaseException:
             home.unlock()
             raise
+
+    @classmethod
+    def move(
+        cls,
+        folder: str | Path,
+        to: str,
+        *,
+        keep: bool = False,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] = lambda copied: None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Migrate all vectors of a gallery that no process has open to another engine.
+
+        Both engines are compared before the new one takes over. After a kill or a stop the same call continues.
+
+        folder: the gallery's folder.
+        to: ``embedded``, or the address of a server.
+        keep: do not drop the vectors on the old engine.
+        stop: set it to stop after the current block; the call then raises.
+        progress: called with the number of vectors of each copied block.
+        options: namespace, shards and replicas on a server; see ``new_engine_address``.
+        """
+        address = new_engine_address(to, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        with cls.open(folder) as gallery:
+            wanted = MigrationOptions(keep, given, stop or threading.Event(), progress)
+            return migrate(gallery._state, address, wanted)
 
     @property
     def read_only(self) -> None:
@@ -134,12 +169,13 @@ class Gallery:
 
     def register(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         force: bool = False,
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Add a model as the newest version: it embeds new items and queries from now on.
@@ -154,17 +190,20 @@ class Gallery:
         at most one point. Bridges and checks are stored with the version. Others may search, add and delete meanwhile;
         a second ``register`` waits for the first.
 
-        model: the model's folder.
+        model: the model's folder. None for a version of vectors alone, which ``new_vectors`` are of: it has no model,
+            so it is searched by vectors, is not checked, and a backfill to it takes given vectors.
         force: also register a model that the check refuses.
         bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``, such as ``rotation``.
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
         new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
             Default: the new model embeds items that have an image.
+        old_vectors: the vectors of the newest older version of other things, such as queries of a log or any texts or
+            images of the domain. Those that ``new_vectors`` has, too, are pairs like the items.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         with self._state.registering:
-            return register(self._state, Path(model), options)
+            return register(self._state, model, options)
 
     def add(
         self,
@@ -192,11 +231,14 @@ class Gallery:
         receipts: stored in one step with the first batch; give all items in one batch. See ``receipt``.
         """
         state = self._state
-        size = state.models.sizes.add if batch_size is None else batch_size
-        if size < 1:
+        if batch_size is not None and batch_size < 1:
             raise HoldfastError(f"batch_size must be at least 1, got {batch_size}")
         target = state.models.version(version)
         stream, done = iter(items), 0
+        first = list(itertools.islice(stream, 1))
+        stream = itertools.chain(first, stream)
+        encoder = state.models.encoder(target) if any(item.vector is None for item in first) else None
+        size = batch_size or batch_sizes(encoder).add
         while batch := list(itertools.islice(stream, size)):
             embedded = state.models.embed_items(batch, target, refused)
             with state.writing:
@@ -211,7 +253,7 @@ class Gallery:
 
     def search(
         self,
-        image: ImageLike | None = None,
+        image: "ImageLike | None" = None,
         *,
         vector: ArrayLike | None = None,
         id: str | None = None,
@@ -387,7 +429,7 @@ class Gallery:
 
     def vector_sizes(self, version: int) -> VectorSizes:
         """The sizes of vectors that can be added to a version."""
-        return vector_sizes(self._state.folder.version(version), self._state.models.version(version))
+        return vector_sizes(self._state.models.version(version))
 
     @property
     def fields(self) -> set[str]:
@@ -432,32 +474,6 @@ class Gallery:
             built = [self._state.engine.build_index(one.collection) for one in self.versions()]
         return any(built)
 
-    def move(
-        self,
-        to: str,
-        *,
-        keep: bool = False,
-        stop: threading.Event | None = None,
-        progress: Callable[[int], None] = lambda copied: None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Migrate all vectors to another engine. Both engines are compared before the new one takes over.
-
-        Searches continue; writers wait during the comparison. After a kill or a stop the same call continues.
-
-        to: ``embedded``, or the address of a server.
-        keep: do not drop the vectors on the old engine.
-        stop: set it to stop after the current block; the call then raises.
-        progress: called with the number of vectors of each copied block.
-        options: namespace, shards and replicas on a server; see ``new_engine_address``.
-        """
-        address = new_engine_address(to, **options)
-        given = {name: value for name, value in options.items() if value is not None}
-        with self._state.maintenance.hold("move"):
-            found = migrate(self._state, address, MigrationOptions(keep, given, stop or threading.Event(), progress))
-        self.engine = found["engine"]
-        return found
-
     def close(self) -> None:
         """Write the last counts, and close all files and connections."""
         state = self._state
@@ -475,11 +491,10 @@ class Gallery:
         self.close()
 
 
-def _create_files(path: Path, model: Path, address: EngineAddress, mode: str) -> None:
+def _create_files(path: Path, candidate: Candidate, address: EngineAddress, mode: str) -> None:
     """Create the folder of a gallery with one version and no items; it appears when it is complete."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
-    candidate = read_candidate(model)
     version = candidate.version(1)
     with replacing_folder(path) as temporary:
         home = GalleryFolder(temporary)

@@ -4,14 +4,16 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
 from holdfast.gallery.item_limits import LONGEST_ID, MOST_FIELDS
-from holdfast.train.encoders.preprocess import ImageLike
+
+if TYPE_CHECKING:
+    from holdfast.embedders.model_inputs import ImageLike
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Item:
     """
 
     id: str
-    image: ImageLike | None = None
+    image: "ImageLike | None" = None
     vector: ArrayLike | None = None
     metadata: Mapping[str, Value] = field(default_factory=dict)
     label: str | None = None

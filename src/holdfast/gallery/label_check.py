@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.checks import check
 from holdfast.checks.verdict import FEWEST_UNITS, NOT_JUDGED
@@ -48,9 +46,12 @@ class NamedSamples:
     paths: Mapping[str, str]
 
     @classmethod
-    def read(cls, folder: Path) -> "NamedSamples":
+    def read(cls, folder: Path | None) -> "NamedSamples":
+        """Those of a model folder; None for a version of vectors alone."""
         kinds: dict[str, str] = {}
         paths: dict[str, str] = {}
+        if folder is None:
+            return cls("", kinds, paths)
         for stem, kind in ((HELD_OUT, HELD), (BUFFER, TRAINED)):
             found = read_sample_list(folder, stem)
             for _, path, sha256 in () if found is None else found.samples:
@@ -195,7 +196,7 @@ def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit)
 def joint_confidence(checks: int) -> float:
     """The confidence of each of several checks at which a model that gains nothing is refused by 5 % of them together.
 
-    A model is refused if one check finds it incompatible, and with many versions one of them will by chance.
+    A model is refused if one check finds it worse than the old one, and with many versions one of them will by chance.
     """
     return 1 - 0.05 / max(1, checks)
 
@@ -203,8 +204,8 @@ def joint_confidence(checks: int) -> float:
 def check_on_sample(
     version: int,
     sample: CheckSample,
-    read: Callable[[Stored], Tensor],
-    embed: Callable[[Tensor], NewQueries],
+    read: Callable[[Stored], np.ndarray],
+    embed: Callable[[np.ndarray], NewQueries],
     samples: NamedSamples,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
@@ -216,7 +217,7 @@ def check_on_sample(
 
     version: the older version's number.
     read: opens and preprocesses the image of an item.
-    embed: queries of images (N x C x H x W) in the space of the stored vectors.
+    embed: queries of images (N x H x W x C) in the space of the stored vectors.
     samples: what the new model's folder says about its training.
     confidence: of the intervals; see ``joint_confidence``.
     """
@@ -230,30 +231,44 @@ def check_on_sample(
     old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     used = new.plain if new.bridged is None else new.bridged
+    if np.array_equal(old_queries[0], used):
+        return {"version": version, "verdict": NOT_JUDGED, "reason": "the two models give the same vectors"}
     found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
-    kept = ("verdict", "reason", "score", "confidence", "queries", "gallery", "self_test", "cross_test", "gain", "loss")
+    kept = (
+        "verdict",
+        "reason",
+        "score",
+        "confidence",
+        "queries",
+        "gallery",
+        "self_test",
+        "cross_test",
+        "gain",
+        "better",
+        "loss",
+    )
     record = {"version": version, **{name: found[name] for name in kept}}
     record["items_used"] = samples.describe(queries, kinds)
     if new.bridged is not None and new.plain is not None:
         without = check(old_gallery, old_queries, (new.plain, labels), confidence=confidence).as_json()
-        record["without"] = {name: without[name] for name in ("verdict", "loss", "cross_test", "gain")}
+        record["without"] = {name: without[name] for name in ("verdict", "better", "loss", "cross_test", "gain")}
     return record
 
 
 def _embedded(
-    items: Sequence[Stored], read: Callable[[Stored], Tensor], embed: Callable[[Tensor], NewQueries]
+    items: Sequence[Stored], read: Callable[[Stored], np.ndarray], embed: Callable[[np.ndarray], NewQueries]
 ) -> tuple[list[Stored], NewQueries | None]:
     """The items with images that can be read, and their new queries; None without any."""
     queries: list[Stored] = []
     parts: list[NewQueries] = []
     for start in range(0, len(items), _IMAGES_AT_ONCE):
-        images: list[Tensor] = []
+        images: list[np.ndarray] = []
         for item in items[start : start + _IMAGES_AT_ONCE]:
             with contextlib.suppress(HoldfastError):
                 images.append(read(item))
                 queries.append(item)
         if images:
-            parts.append(embed(torch.cat(images)))
+            parts.append(embed(np.concatenate(images)))
     if not parts:
         return [], None
     bridged, plain = ([getattr(part, name) for part in parts] for name in ("bridged", "plain"))

@@ -1,37 +1,32 @@
 """The models of a gallery: they embed images and convert vectors between versions and their stored form.
 
-Also used by attached galleries: batch sizes by device, forward passes in full float32, preprocessing of one image.
+Also used by attached galleries: batch sizes, preparation of one image, vectors of users as they are stored.
 """
 
-import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import PIL.Image
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from holdfast.bridges import Bridge, ScoreScale
 from holdfast.bridges.scores import SAME
-from holdfast.core.errors import HoldfastError, UnavailableError, unknown_name
-from holdfast.core.process_settings import ProcessSetting
+from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.real_arrays import real_array
+from holdfast.embedders.model_folder import change_basis
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.version_bridges import VersionBridges
-from holdfast.gallery.versions import BASIS, MODEL, Version, read_basis
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.compact import change_basis, to_compact
-from holdfast.train.encoders.encode_loop import batch_size_for
-from holdfast.train.encoders.preprocess import ImageLike
+from holdfast.gallery.versions import BASIS, MODEL, NOTHING, Version, read_basis
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
+    from holdfast.embedders.model_inputs import ImageLike
 
 OnRefused = Callable[[Item, HoldfastError], None]
 
@@ -54,22 +49,21 @@ class VersionQuery(NamedTuple):
 class Models:
     """The versions of a gallery. Encoders and bases are read from its folder when first needed.
 
-    device: where encoders are loaded and embed.
+    device: where encoders are loaded and embed; ``auto`` is the GPU if there is one.
     """
 
-    def __init__(self, folder: GalleryFolder, catalogue: Catalogue, device: torch.device) -> None:
-        self._folder = folder
-        self.device, self.sizes = device, batch_sizes(device)
+    def __init__(self, folder: GalleryFolder, catalogue: Catalogue, device: str) -> None:
+        self._folder, self.device = folder, device
         self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
         self.rollback_version: int | None = catalogue.setting("leaving")  # the version that a rollback is removing
         self._removed: dict[int, Version] = {}
-        self._encoders: dict[int, Encoder] = {}
+        self._encoders: dict[int, ImageEncoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch uses all cores for it anyway
         self.basis_of = functools.lru_cache(maxsize=2)(self._read_basis)
         self._converter = BasisConverter(self.basis_of)
         self._bridges = VersionBridges(folder)
 
-    def _read_basis(self, number: int) -> Tensor | None:
+    def _read_basis(self, number: int) -> np.ndarray | None:
         """The basis of a version; refused if it does not fit the vectors that the version stores."""
         basis, version = read_basis(self._folder.version(number)), self._versions.get(number)
         if version is not None and version.stored_dim != (version.dim if basis is None else basis.shape[1]):
@@ -104,9 +98,10 @@ class Models:
                     f"version {self.newest().number}"
                 )
 
-    def add_version(self, version: Version, encoder: Encoder) -> None:
-        """Add a registered version. Other threads see either the old or the new versions."""
-        self._encoders[version.number] = encoder
+    def add_version(self, version: Version, encoder: "ImageEncoder | None") -> None:
+        """Add a registered version, with its model if that is loaded. Other threads see the old or the new versions."""
+        if encoder is not None:
+            self._encoders[version.number] = encoder
         self._versions = {**self._versions, version.number: version}
 
     def remove_version(self, number: int) -> None:
@@ -124,13 +119,11 @@ class Models:
         self.basis_of.cache_clear()
         self._converter = BasisConverter(self.basis_of)
 
-    def encoder(self, version: Version) -> Encoder:
+    def encoder(self, version: Version) -> "ImageEncoder":
         with self._encoding:
             if version.number not in self._encoders:
-                folder = self._folder.version(version.number) / MODEL
                 # Only the encoder in use stays in memory: calls rarely alternate between versions.
-                with explain_out_of_memory(self.device):
-                    self._encoders = {version.number: Encoder.from_pretrained(folder, device=self.device)}
+                self._encoders = {version.number: load_encoder(self._folder, version, self.device)}
             return self._encoders[version.number]
 
     def bridge(self, source: Version, target: Version) -> Bridge | None:
@@ -157,25 +150,24 @@ class Models:
         """A vector from a user as ``version`` stores it, 1-D; ``what`` names it in errors."""
         return stored_form(version, lambda: self.basis_of(version.number), vector, what)
 
-    def query_vector(self, image: ImageLike | None, vector: ArrayLike | None, version: Version) -> np.ndarray:
+    def query_vector(self, image: "ImageLike | None", vector: ArrayLike | None, version: Version) -> np.ndarray:
         """An image, or a vector from a user, as ``version`` stores it, 1-D."""
         if vector is not None:
             return self.stored_form(vector, version, "query")
         encoder = self.encoder(version)
-        (row,) = self.image_vectors(preprocess_image(encoder, image), version, encoder)
+        (row,) = self.image_vectors(prepare_image(encoder, image), version, encoder)
         return unit_row(row, "image", version.number)
 
-    def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
-        """Preprocessed images (N x C x H x W) as ``version`` stores them, N x stored_dim; a zero feature stays zero."""
+    def image_vectors(self, images: np.ndarray, version: Version, encoder: "ImageEncoder") -> np.ndarray:
+        """Prepared images (N x H x W x C) as ``version`` stores them, N x stored_dim; a zero feature stays zero."""
         with self._encoding:
-            full = full_features(encoder, images, self.device)
+            full = encoder.embed(images)
         return self.stored_rows(full, version)
 
-    def stored_rows(self, full: Tensor, version: Version) -> np.ndarray:
+    def stored_rows(self, full: np.ndarray, version: Version) -> np.ndarray:
         """Unit features of ``version`` (N x dim) as it stores them, N x stored_dim; see ``unit_row``."""
         basis = self.basis_of(version.number)
-        found: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
-        return found
+        return full if basis is None else full @ basis
 
     def embed_items(self, items: Sequence[Item], version: Version, refused: OnRefused | None) -> list[EmbeddedItem]:
         """Items with their vectors. Of items with the same id the last good one is kept.
@@ -183,9 +175,9 @@ class Models:
         refused: called with each bad item and the reason; None raises the reason.
         """
         found: dict[str, EmbeddedItem] = {}
-        opened: dict[str, tuple[Item, Stored, Tensor]] = {}
+        opened: dict[str, tuple[Item, Stored, np.ndarray]] = {}
         encoder = self.encoder(version) if any(item.vector is None for item in items) else None
-        batch_size = 0 if encoder is None else forward_batch_size(encoder, self.device)
+        batch_size = 0 if encoder is None else encoder.batch_size
 
         def refuse(item: Item, error: HoldfastError) -> None:
             if refused is None:
@@ -194,7 +186,7 @@ class Models:
 
         def embed_opened() -> None:
             assert encoder is not None
-            rows = self.image_vectors(torch.cat([image for _, _, image in opened.values()]), version, encoder)
+            rows = self.image_vectors(np.concatenate([image for _, _, image in opened.values()]), version, encoder)
             for (item, stored, _), row in zip(opened.values(), rows, strict=True):
                 try:
                     found[stored.id] = EmbeddedItem(stored, unit_row(row, f"item {stored.id!r}", version.number))
@@ -223,35 +215,55 @@ class Models:
         return list(found.values())
 
 
-def _open_image(item: Item, encoder: Encoder) -> Tensor:
+def _open_image(item: Item, encoder: "ImageEncoder") -> np.ndarray:
     image = item.path if item.image is None else item.image
     if image is None:
         raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
     try:
-        return preprocess_image(encoder, image)
+        return prepare_image(encoder, image)
     except HoldfastError as error:
         raise HoldfastError(f"item {item.id!r}: {error}") from error
 
 
-def preprocess_image(encoder: Encoder, image: ImageLike | None) -> Tensor:
-    """One image, opened and preprocessed, 1 x C x H x W."""
-    if encoder.preprocess is None or image is None:
+def load_encoder(folder: GalleryFolder, version: Version, device: str) -> "ImageEncoder":
+    """The model of a version on a device; refused for a version of vectors alone."""
+    if version.embeds == NOTHING:
+        raise HoldfastError(
+            f"version {version.number} is of vectors alone, without a model that embeds; give vectors of it"
+        )
+    from holdfast.embedders.image_encoder import ImageEncoder
+
+    return ImageEncoder.load(folder.version(version.number) / MODEL, device)
+
+
+def device_name(device: object) -> str:
+    """The name of a device; one other than ``auto`` and ``cpu`` is refused if it is not there."""
+    if str(device) in ("auto", "cpu"):
+        return str(device)
+    from holdfast.embedders.image_encoder import checked_device
+
+    return checked_device(str(device))
+
+
+def prepare_image(encoder: "ImageEncoder", image: "ImageLike | None") -> np.ndarray:
+    """One image, opened and brought to the size that the model takes: uint8 1 x H x W x C."""
+    if image is None:
         raise HoldfastError("no image, or a model that takes none")
-    if encoder.preprocess.takes_vectors and isinstance(image, str | Path | PIL.Image.Image):
-        takes = f"the model takes vectors of {encoder.preprocess.channels} numbers, not images"
+    if encoder.input.takes_vectors and not isinstance(image, np.ndarray | list | tuple):
+        takes = f"the model takes vectors of {encoder.input.channels} numbers, not images"
         add = "add them from a file (holdfast gallery add GALLERY FILE.npz --version N)"
         raise HoldfastError(f"{takes}; {add}, search by --id, in Python or by the service (POST /v1/search/vector)")
-    tensor = encoder.preprocess(image)
-    if len(tensor) != 1:
-        raise HoldfastError(f"one image was expected, found {len(tensor)}")
-    return tensor
+    arrays = encoder.input.arrays(image)
+    if len(arrays) != 1:
+        raise HoldfastError(f"one image was expected, found {len(arrays)}")
+    return arrays
 
 
 OUTSIDE_TOLERANCE = 1e-3
 """How much of a full feature's length may lie outside its model's span; rounding leaves about 1e-7."""
 
 
-def stored_form(version: Version, basis: Callable[[], Tensor | None], given: ArrayLike, what: str) -> np.ndarray:
+def stored_form(version: Version, basis: Callable[[], np.ndarray | None], given: ArrayLike, what: str) -> np.ndarray:
     """One vector of a version as it is stored: unit length, float32, 1-D.
 
     A full feature outside the span of its model is refused: its compact form would be another vector.
@@ -278,9 +290,9 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
     vector = (vector / np.linalg.norm(vector)).astype(np.float32)
     if vector.size == version.stored_dim:
         return vector
-    own = basis()
-    assert own is not None
-    return unit_row(to_compact(torch.from_numpy(vector)[None], own)[0].numpy(), what, version.number)
+    own_basis = basis()
+    assert own_basis is not None
+    return unit_row(vector @ own_basis, what, version.number)
 
 
 def unit_row(row: np.ndarray, what: str, number: int) -> np.ndarray:
@@ -299,7 +311,7 @@ def unit_row(row: np.ndarray, what: str, number: int) -> np.ndarray:
 class BasisConverter:
     """Converts stored vectors of one version into the basis of another; each matrix is computed once."""
 
-    def __init__(self, basis_of: Callable[[int], Tensor | None]) -> None:
+    def __init__(self, basis_of: Callable[[int], np.ndarray | None]) -> None:
         self._basis_of = basis_of
         self._matrices: dict[tuple[int, int], np.ndarray] = {}
 
@@ -309,9 +321,8 @@ class BasisConverter:
             return vectors
         pair = (source.number, target.number)
         if pair not in self._matrices:
-            own, other = self._basis_of(source.number), self._basis_of(target.number)
-            identity = torch.eye(source.stored_dim)
-            self._matrices[pair] = change_basis(identity, own, other).contiguous().numpy()
+            bases = self._basis_of(source.number), self._basis_of(target.number)
+            self._matrices[pair] = change_basis(*bases, source.stored_dim)
         product: Any = vectors @ self._matrices[pair]
         return np.ascontiguousarray(product, dtype=np.float32)
 
@@ -335,44 +346,6 @@ _ON_CPU = BatchSizes(add=256, reembed=32, queries=32)
 _ON_GPU = BatchSizes(add=512, reembed=256, queries=256)
 
 
-def batch_sizes(device: torch.device) -> BatchSizes:
-    """The sizes for the kind of device that embeds."""
-    return _ON_CPU if device.type == "cpu" else _ON_GPU
-
-
-def forward_batch_size(encoder: Encoder, device: torch.device) -> int:
-    """Images (or vectors that the model takes) of one forward pass; a search by image waits for at most one pass."""
-    assert encoder.preprocess is not None  # ``read_candidate`` refuses such models
-    return batch_size_for(device, encoder.preprocess.input_shape)
-
-
-def full_features(encoder: Encoder, images: Tensor, device: torch.device) -> Tensor:
-    """Unit features of preprocessed images (N x C x H x W), N x dim on the CPU, computed on ``device``."""
-    exact = _NO_TF32 if device.type == "cuda" else contextlib.nullcontext()
-    with explain_out_of_memory(device), exact:
-        return encoder.encode(images, device=device)
-
-
-@contextlib.contextmanager
-def explain_out_of_memory(device: torch.device) -> Iterator[None]:
-    """Report a full GPU memory in one line. Other programs may use it too, so the same call may work later."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise UnavailableError(
-            f"{device}: not enough free memory to embed; stop other programs that use it, or choose another device "
-            "(--device cpu; in Python device='cpu')"
-        ) from error
-
-
-_CONVOLUTIONS: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-_NO_TF32 = ProcessSetting(
-    lambda: _CONVOLUTIONS.fp32_precision,
-    lambda value: setattr(_CONVOLUTIONS, "fp32_precision", value),
-    lambda _: "ieee",
-)
-"""A GPU multiplies float32 numbers as float32 in convolutions.
-
-torch's default, TF32, keeps 10 bits of each number: the same image then gets another vector with another batch size,
-and scores differ by about 1e-4 from those of the CPU.
-"""
+def batch_sizes(encoder: "ImageEncoder | None") -> BatchSizes:
+    """The sizes for the kind of device that embeds; None if nothing is embedded."""
+    return _ON_GPU if encoder is not None and encoder.on_gpu else _ON_CPU

@@ -3,27 +3,24 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.items import Hit, Item
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.versions import VectorSizes, Version
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.preprocess import ImageLike
-from holdfast.vectors import FeatureSet
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
+    from holdfast.embedders.model_inputs import ImageLike
 
 AUTO = "auto"
 """The bridge that held-out pairs show to be best, or none."""
 MOST_PAIRS = 2000
 """Items of each older version that a bridge is fitted and measured on by default."""
-
-VectorSource = str | Path | FeatureSet
-"""Vectors with ids: a file (npz, npy, parquet), a folder of shards as ``holdfast embed`` writes it, or arrays."""
 
 RegisterProgress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -38,20 +35,22 @@ class SearchableGallery(Protocol):
 
     def register(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         force: bool = False,
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
-        """Make a model the newest version: it embeds queries from now on. See ``Gallery.register``."""
+        """Make a model, or vectors alone, the newest version. See ``Gallery.register``."""
 
     def search(
         self,
         image: str | Path | None = None,
         *,
+        vector: ArrayLike | None = None,
         id: str | None = None,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
@@ -59,7 +58,7 @@ class SearchableGallery(Protocol):
         exact: bool = False,
         offset: int = 0,
     ) -> Sequence[Hit]:
-        """The ``k`` items nearest to an image or to a stored item, best first; see ``Gallery.search``."""
+        """The ``k`` items nearest to an image, a vector or a stored item, best first; see ``Gallery.search``."""
 
     def versions(self) -> list[Version]:
         """All versions, oldest first."""
@@ -107,7 +106,7 @@ class OpenGallery(SearchableGallery, Protocol):
 
     def search(
         self,
-        image: ImageLike | None = None,
+        image: "ImageLike | None" = None,
         *,
         vector: ArrayLike | None = None,
         id: str | None = None,
@@ -140,16 +139,14 @@ class OpenGallery(SearchableGallery, Protocol):
 class QueryModels(Protocol):
     """The models of an open gallery."""
 
-    device: torch.device
-
     def newest(self) -> Version:
         """The version that embeds queries."""
 
-    def encoder(self, version: Version) -> Encoder:
-        """The model of a version, loaded on ``device``."""
+    def encoder(self, version: Version) -> "ImageEncoder":
+        """The model of a version, loaded."""
 
-    def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
-        """Preprocessed images (N x C x H x W) as query vectors, N x dim or, compact, N x stored_dim."""
+    def image_vectors(self, images: np.ndarray, version: Version, encoder: "ImageEncoder") -> np.ndarray:
+        """Prepared images (N x H x W x C) as query vectors, N x dim or, compact, N x stored_dim."""
 
 
 def writable(gallery: SearchableGallery) -> WritableGallery:

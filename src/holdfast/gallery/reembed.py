@@ -12,22 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.embedders.batches import EmbeddedItems
-from holdfast.embedders.items import Files
-from holdfast.embedders.on_ray import ray_cluster
-from holdfast.embedders.processes import ShardWork
 from holdfast.gallery.items import Stored
-from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
+from holdfast.gallery.models import batch_sizes, prepare_image, unit_row
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import MODEL, Version
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.encode_loop import batch_size_for
+
+if TYPE_CHECKING:
+    from holdfast.embedders.batches import EmbeddedItems
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 REASONS_KEPT = 20
 SHARD_ITEMS = 1000
@@ -109,8 +106,7 @@ def reembed(
     on_progress: called after every batch that is on disk.
     """
     rate_limit, progress = RateLimit(rate, stop), ReembedProgress(len(keys))
-    size = rate_limit.batch_size(state.models.sizes.reembed)
-    blocks = image_blocks(state, keys, target, size, progress)
+    blocks = image_blocks(state, keys, target, rate_limit, progress)
     return store_blocks(state, target, blocks, progress, rate_limit=rate_limit, stop=stop, on_progress=on_progress)
 
 
@@ -152,10 +148,13 @@ def store_blocks(
 
 
 def image_blocks(
-    state: GalleryState, keys: Sequence[int], target: Version, size: int, progress: ReembedProgress
+    state: GalleryState, keys: Sequence[int], target: Version, rate_limit: "RateLimit", progress: ReembedProgress
 ) -> Generator[ReembeddedBlock, None, None]:
-    """The items with these keys, embedded from their images, ``size`` at a time and never more than the limit."""
+    """The items with these keys, embedded from their images, a batch at a time and never more than the limit."""
+    if not keys:
+        return
     encoder, start = state.models.encoder(target), 0
+    size = rate_limit.batch_size(batch_sizes(encoder).reembed)
     while start < len(keys):
         most = size if progress.limit is None else min(size, progress.limit - progress.moved)
         batch = keys[start : start + most]
@@ -166,23 +165,23 @@ def image_blocks(
 
 
 def _embed(
-    state: GalleryState, encoder: Encoder, target: Version, items: list[Stored], progress: ReembedProgress
+    state: GalleryState, encoder: "ImageEncoder", target: Version, items: list[Stored], progress: ReembedProgress
 ) -> tuple[list[Stored], np.ndarray]:
     """The items with readable images, and their vectors; the others are counted in ``progress``."""
     good: list[Stored] = []
     rows: list[np.ndarray] = []
 
-    batch_size = forward_batch_size(encoder, state.models.device)
+    batch_size = encoder.batch_size
     for start in range(0, len(items), batch_size):
         opened = []
         for item in items[start : start + batch_size]:
             try:
-                opened.append((item, preprocess_image(encoder, item.path)))
+                opened.append((item, prepare_image(encoder, item.path)))
             except HoldfastError as error:
                 progress.refuse(item.id, str(error))
         if not opened:
             continue
-        found = state.models.image_vectors(torch.cat([image for _, image in opened]), target, encoder)
+        found = state.models.image_vectors(np.concatenate([image for _, image in opened]), target, encoder)
         for (item, _), row in zip(opened, found, strict=True):
             try:
                 rows.append(unit_row(row, f"item {item.id!r}", target.number))
@@ -200,8 +199,12 @@ def ray_blocks(
     The shard of an item is known by its key. Keys are never used again, so a vector cannot reach a replaced item. With
     a limit, as many items are embedded at a time as it still allows; unreadable ones do not count.
     """
-    preprocess = state.models.encoder(target).preprocess
-    assert preprocess is not None
+    from holdfast.embedders.image_encoder import batch_size_on
+    from holdfast.embedders.items import Files
+    from holdfast.embedders.on_ray import ray_cluster
+    from holdfast.embedders.processes import ShardWork
+
+    taken = state.models.encoder(target).input
     with contextlib.ExitStack() as opened:
         cluster, start = None, 0
         while start < len(keys) and progress.moved != progress.limit:
@@ -217,9 +220,9 @@ def ray_blocks(
             work = ShardWork(
                 state.folder.version(target.number) / MODEL,
                 [(number, Files([paths[key] for key in shard])) for number, shard in enumerate(shards)],
-                batch_size_for(cluster.device, preprocess.input_shape),
+                batch_size_on(cluster.device, taken),
             )
-            for number, embedded in cluster.embed(work, preprocess, lambda count: None):
+            for number, embedded in cluster.embed(work, taken, lambda count: None):
                 yield from _ray_rows(state, target, shards[number], embedded, size, progress)
 
 
@@ -237,11 +240,11 @@ def _ray_rows(
     state: GalleryState,
     target: Version,
     keys: Sequence[int],
-    embedded: EmbeddedItems,
+    embedded: "EmbeddedItems",
     size: int,
     progress: ReembedProgress,
 ) -> Generator[ReembeddedBlock, None, None]:
-    vectors = state.models.stored_rows(torch.from_numpy(embedded.vectors), target)
+    vectors = state.models.stored_rows(embedded.vectors, target)
     for start in range(0, len(keys), size):
         block = keys[start : start + size]
         existing, _ = state.catalogue.by_key(block)

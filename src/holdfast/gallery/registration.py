@@ -6,15 +6,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
-from holdfast.checks.verdict import INCOMPATIBLE, YES
+from holdfast.checks.verdict import WORSE, YES
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.process_settings import SHORT_TURNS
 from holdfast.core.wording import counted, have
@@ -27,9 +25,10 @@ from holdfast.gallery.bridge_pairs import (
     read_pair_items,
 )
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.given_vectors import NewVectors
+from holdfast.gallery.given_vectors import NewVectors, OtherPairs
 from holdfast.gallery.label_check import (
     CheckSample,
+    CheckSplit,
     NamedSamples,
     NewQueries,
     check_on_sample,
@@ -37,12 +36,13 @@ from holdfast.gallery.label_check import (
     read_check_sample,
     split,
 )
-from holdfast.gallery.models import BasisConverter, full_features, preprocess_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
+from holdfast.gallery.models import BasisConverter, load_encoder, prepare_image
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
 from holdfast.gallery.state import GalleryState
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
 from holdfast.gallery.versions import (
-    MODEL,
+    NOTHING,
     Candidate,
     Version,
     copy_model,
@@ -50,8 +50,9 @@ from holdfast.gallery.versions import (
     read_registry,
     space_conflict,
 )
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.compact import to_compact
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class RegisterOptions:
     bridge: str = AUTO
     bridge_pairs: int = MOST_PAIRS
     new_vectors: VectorSource | None = None
+    old_vectors: VectorSource | None = None
     progress: RegisterProgress = field(default=lambda stage, done, total: None)
 
     def __post_init__(self) -> None:
@@ -71,21 +73,24 @@ class RegisterOptions:
             raise HoldfastError(f"a bridge needs at least {FEWEST_PAIRS} pairs, got bridge_pairs {self.bridge_pairs}")
         if self.bridge == NONE and self.new_vectors is not None:
             raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
+        if self.old_vectors is not None and self.new_vectors is None:
+            raise HoldfastError("old vectors are paired by id with new vectors of the same things; give both")
 
 
-def register(state: GalleryState, model: Path, options: RegisterOptions) -> Version:
+def register(state: GalleryState, model: str | Path | None, options: RegisterOptions) -> Version:
     """Make a model the newest version; see ``Gallery.register``.
 
     The caller holds ``state.registering``, so that no other model is registered meanwhile, but not ``state.writing``:
     others add, delete and search while the new model embeds. What they may have changed is checked again before the
     commit.
     """
-    candidate, models = read_candidate(model), state.models
+    candidate, models = read_candidate(model, options.new_vectors if model is None else None), state.models
     _refuse_known_model(state, candidate)
     # The number stays free: of concurrent operations only a rollback changes versions, and it never frees a number.
     last = max(one.number for one in models.versions())
     version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1)
-    registration = _Registration(state, candidate, version, options)
+    encoder = candidate.load(models.device)
+    registration = _Registration(state, candidate, version, options, encoder)
     registration.refuse_other_spaces()  # before anything is embedded
     home = state.folder.version(version.number)
     with _delete_model_on_error(state, version):
@@ -97,7 +102,7 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
         if refused and not options.force:
             where = f"on version {refused[0]['version']}: {_loss_text(refused[0])}"
             how = "--force registers it all the same (in Python: force=True)"
-            raise HoldfastError(f"{model}: incompatible {where}; {how}")
+            raise HoldfastError(f"{candidate.source}: finds less {where}; {how}")
         for one in found:
             one.save(home)
         # Before ``writing`` is held: it takes long enough for writers to notice.
@@ -112,16 +117,17 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
                 version,
                 checks=[one.check for one in found if one.check is not None],
                 bridges=[bridge_record(one.old.number, one.to, home) for one in found if one.to is not None],
+                notes=registration.notes,
                 unreachable=[one.old.number for one in found if one.unreachable],
             )
             counts = state.catalogue.counts()
             for number in version.unreachable:
                 if counts.get(number):
-                    raise HoldfastError(f"{model}: items of version {number} were added meanwhile; register it again")
-            if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
-                state.engine.create(version.collection, version.stored_dim)
+                    raise HoldfastError(
+                        f"{candidate.source}: items of version {number} were added meanwhile; register it again"
+                    )
         state.catalogue.put_version(version.number, version.as_json(), {})
-        models.add_version(version, candidate.encoder)
+        models.add_version(version, registration.encoder)
     return version
 
 
@@ -157,7 +163,7 @@ def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[No
 def refuses(check: dict[str, Any]) -> bool:
     """Whether a check shows that the new queries do worse, and does not show that at most the accepted loss is lost."""
     loss = check.get("loss")
-    return bool(check["verdict"] == INCOMPATIBLE and (loss is None or loss["answer"] != YES))
+    return bool(check["verdict"] == WORSE and (loss is None or loss["answer"] != YES))
 
 
 def _loss_text(check: dict[str, Any]) -> str:
@@ -174,7 +180,7 @@ def _refuse_known_model(state: GalleryState, candidate: Candidate) -> None:
         raise HoldfastError(f"version {models.rollback_version} is being rolled back; finish or cancel that first")
     for known in models.versions():
         if known.weights_sha256 == candidate.weights_sha256:
-            raise HoldfastError(f"{candidate.folder}: these weights are version {known.number} already")
+            raise HoldfastError(f"{candidate.source}: this model is version {known.number} already")
 
 
 @dataclass(frozen=True)
@@ -228,27 +234,43 @@ class OldModel:
     """The model of an older version without items, to embed items of other versions."""
 
     def __init__(self, state: GalleryState, version: Version) -> None:
-        self.encoder = Encoder.from_pretrained(state.folder.version(version.number) / MODEL, device=state.models.device)
-        self._basis, self._device = state.models.basis_of(version.number), state.models.device
+        self.encoder = load_encoder(state.folder, version, state.models.device)
+        self._basis = state.models.basis_of(version.number)
 
-    def embed(self, images: Tensor) -> np.ndarray:
-        """Preprocessed images as the version stores them."""
-        return _stored_rows(self.encoder, images, self._basis, self._device)
+    def embed(self, images: np.ndarray) -> np.ndarray:
+        """Prepared images as the version stores them."""
+        return _stored_rows(self.encoder, images, self._basis)
 
 
-def _stored_rows(encoder: Encoder, images: Tensor, basis: Tensor | None, device: torch.device) -> np.ndarray:
+def _stored_rows(encoder: "ImageEncoder", images: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
     # Without the lock of other forward passes: only the caller uses the encoder, and searches must not wait.
-    full = full_features(encoder, images, device)
-    rows: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
-    return rows
+    full = full_features(encoder, images)
+    return full if basis is None else full @ basis
+
+
+def full_features(encoder: "ImageEncoder", images: np.ndarray) -> np.ndarray:
+    """Unit features of prepared images."""
+    return encoder.embed(images)
 
 
 class _Registration:
-    """Bridges and checks of one model that is being registered."""
+    """Bridges and checks of one model that is being registered.
 
-    def __init__(self, state: GalleryState, candidate: Candidate, new: Version, options: RegisterOptions) -> None:
+    encoder: the model, if it is loaded already.
+    """
+
+    def __init__(
+        self,
+        state: GalleryState,
+        candidate: Candidate,
+        new: Version,
+        options: RegisterOptions,
+        encoder: "ImageEncoder | None",
+    ) -> None:
         self._state, self._candidate, self._new, self._options = state, candidate, new, options
-        self._samples = NamedSamples.read(candidate.folder)
+        self.encoder = encoder
+        self.notes: list[str] = []
+        self._samples = NamedSamples.read(None if candidate.model is None else candidate.model.folder)
 
     def refuse_other_spaces(self) -> None:
         """Refuse a model that cannot be compared with every older version if no bridge is wanted."""
@@ -276,25 +298,32 @@ class _Registration:
         return not items and old != self._state.models.versions()[-1]
 
     def _conflict(self, old: Version) -> str | None:
-        registry = read_registry(self._state.folder.version(old.number))
+        registry = read_registry(self._state.folder.version(old.number), old)
         return space_conflict(registry, old.dim, self._candidate)
 
     def _unreachable(self, old: Version, conflict: str, what: str) -> HoldfastError:
         reason = f"its features cannot be compared with those of version {old.number} ({conflict})"
-        return HoldfastError(f"{self._candidate.folder}: {reason}; {what}")
+        return HoldfastError(f"{self._candidate.source}: {reason}; {what}")
 
     def _sample_all(self) -> list[_Sampled]:
         state, options = self._state, self._options
         new_vectors = None if options.new_vectors is None else NewVectors(options.new_vectors)
         self._new_vectors = new_vectors
+        self._other_pairs: dict[int, OtherPairs] = {}
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
             versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
-            splits = {number: split(rows, new_vectors, self._kinds_by_path(rows)) for number, rows in listed.items()}
+            splits = {old.number: CheckSplit({}, {}) for old in versions}
+            if self.encoder is not None:
+                for number, rows in listed.items():
+                    splits[number] = split(rows, new_vectors, self._kinds_by_path(rows))
             reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
-                chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
+                if options.old_vectors is not None:
+                    self._other_pairs[versions[-1].number] = self._pair_others(new_vectors, versions[-1])
+                chosen = new_vectors.choose(state, options.bridge_pairs, reserved, need_items=not self._other_pairs)
+                self.notes = new_vectors.notes(sum(len(other.rows) for other in self._other_pairs.values()))
             found = []
             for old in versions:
                 items, conflict = counts.get(old.number, 0), self._conflict(old)
@@ -313,10 +342,21 @@ class _Registration:
                         BasisConverter(bases.__getitem__),
                         read_check_sample(state, old, splits[old.number]),
                         read_pair_items(state, old, pair_items) if items else PairItems(pair_items, None),
-                        None if items or not pair_items else OldModel(state, old),
+                        None if items or not pair_items or old.embeds == NOTHING else OldModel(state, old),
                     )
                 )
         return found
+
+    def _pair_others(self, new_vectors: NewVectors, old: Version) -> OtherPairs:
+        assert self._options.old_vectors is not None
+        state = self._state
+        return new_vectors.paired_with(
+            self._options.old_vectors,
+            old,
+            lambda vector, what: state.models.stored_form(vector, old, what),
+            lambda names: state.catalogue.by_id(names).keys(),
+            self._options.bridge_pairs,
+        )
 
     def _kinds_by_path(self, listed: ItemsWithPath) -> dict[int, str]:
         """The kind of each item whose image is a file that the model folder names, by key."""
@@ -326,17 +366,29 @@ class _Registration:
             kinds.update(dict.fromkeys(self._state.catalogue.keys_with_path(listed, paths), kind))
         return kinds
 
-    def _embed(self, images: Tensor) -> np.ndarray:
-        """Preprocessed images as the new version stores them."""
-        return _stored_rows(self._candidate.encoder, images, self._candidate.basis, self._state.models.device)
+    def _loaded(self) -> "ImageEncoder":
+        """The new model. It is read from its copy, because the source folder may change."""
+        if self.encoder is None:
+            self.encoder = load_encoder(self._state.folder, self._new, self._state.models.device)
+        return self.encoder
+
+    def _embed(self, images: np.ndarray) -> np.ndarray:
+        """Prepared images as the new version stores them."""
+        return _stored_rows(self._loaded(), images, self._candidate.basis)
 
     def _pairs(self, one: _Sampled) -> Pairs:
         chosen = one.pairs
         if self._new_vectors is not None:
             rows = self._new_vectors.rows(chosen.items)
             given = self._new_vectors.stored(rows, self._new, self._candidate.basis)
-            return pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
-        device = self._state.models.device
+            pairs = pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
+            other = self._other_pairs.get(one.old.number)
+            if other is None or not other.rows:
+                return pairs
+            others = self._new_vectors.stored(other.rows, self._new, self._candidate.basis)
+            return pairs.joined(Pairs(other.old, others, [None] * len(others)), self._options.bridge_pairs)
+        if not chosen.items:
+            return pairs_of([], {}, {})
         stage = f"embedding items of version {one.old.number}"
 
         def progress(done: int, total: int) -> None:
@@ -344,8 +396,8 @@ class _Registration:
 
         old = chosen.vectors or {}
         if one.model is not None:
-            old = embed_images(chosen.items, one.model.encoder, one.model.embed, device, lambda done, total: None)
-        new = embed_images(chosen.items, self._candidate.encoder, self._embed, device, progress)
+            old = embed_images(chosen.items, one.model.encoder, one.model.embed, lambda done, total: None)
+        new = embed_images(chosen.items, self._loaded(), self._embed, progress)
         return pairs_of(chosen.items, old, new)
 
     def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
@@ -367,8 +419,8 @@ class _Registration:
         labels = np.array(pairs.labels, dtype=object) if any(pairs.labels) else None
         self._options.progress(f"fitting the bridges of version {old.number}", 0, 2)
         to = Bridge.fit(
-            pairs.new,
-            pairs.old,
+            new=pairs.new,
+            old=pairs.old,
             kind=options.bridge,
             labels=labels,
             items=one.items,
@@ -384,8 +436,8 @@ class _Registration:
             raise self._unreachable(old, str(one.conflict), what)
         self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
         back = Bridge.fit(
-            pairs.old,
-            pairs.new,
+            new=pairs.old,
+            old=pairs.new,
             kind=to.kind,
             options=to.options,
             labels=labels,
@@ -405,29 +457,29 @@ class _Registration:
             give = "give vectors of more items by the new model (--new-vectors FILE, in Python new_vectors)"
             what = f"{where}, and a bridge needs {FEWEST_PAIRS}; {give}"
         if one.conflict is None:
-            return HoldfastError(f"{self._candidate.folder}: {what}")
+            return HoldfastError(f"{self._candidate.source}: {what}")
         return self._unreachable(one.old, one.conflict, what)
 
     def _check(self, one: _Sampled, to: Bridge | None) -> dict[str, Any] | None:
         if one.check is None:
             return None
-        encoder = self._candidate.encoder
+        encoder = self._loaded()
         stage, total, done = f"checking on version {one.old.number}", len(one.check.queries), 0
         self._options.progress(stage, 0, total)
 
-        def embed(images: Tensor) -> NewQueries:
+        def embed(images: np.ndarray) -> NewQueries:
             nonlocal done
             rows = self._embed(images)
             done += len(rows)
             self._options.progress(stage, done, total)
             plain = one.converter.convert(rows, self._new, one.old) if one.conflict is None else None
-            bridged = None if to is None or to.kind == NONE else to(rows).numpy()
+            bridged = None if to is None or to.kind == NONE else to.transform(rows)
             return NewQueries(bridged, plain)
 
         found = check_on_sample(
             one.old.number,
             one.check,
-            lambda item: preprocess_image(encoder, str(item.path)),
+            lambda item: prepare_image(encoder, str(item.path)),
             embed,
             self._samples,
             joint_confidence(len(self._state.models.versions())),

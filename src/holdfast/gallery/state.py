@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
-from holdfast.gallery.engines.protocol import SwitchingEngine
+from holdfast.gallery.engines.protocol import Engine
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.item_limits import MOST_FIELDS_IN_ALL
 from holdfast.gallery.items import Stored
@@ -35,13 +35,13 @@ class GalleryState:
 
     writing: held during every write to catalogue and engine.
     registering: held while a model is registered, also while it embeds. Acquired before ``writing``, never after it.
-    maintenance: held during a backfill, a rollback or a migration to another engine.
+    maintenance: held during a backfill or a rollback.
     search_threads: search several versions at once, on engines that can.
     """
 
     folder: GalleryFolder
     catalogue: Catalogue
-    engine: SwitchingEngine
+    engine: Engine
     models: Models
     writing: Any = field(default_factory=threading.RLock)  # RLock is a function to type checkers
     registering: threading.Lock = field(default_factory=threading.Lock)
@@ -64,9 +64,9 @@ class MaintenanceLock:
 
     @contextmanager
     def hold(self, task: str) -> Iterator[None]:
-        """Hold the lock for ``task``: backfill, rollback or move."""
+        """Hold the lock for ``task``: backfill or rollback."""
         if not self._lock.acquire(blocking=False):
-            raise HoldfastError(f"a {self.held_for or 'move'} of this gallery is running; wait for it, or stop it")
+            raise HoldfastError(f"a {self.held_for or 'backfill'} of this gallery is running; wait for it, or stop it")
         self.held_for = task
         try:
             yield
@@ -110,7 +110,7 @@ class Writer:
     One thread at a time.
     """
 
-    def __init__(self, catalogue: Catalogue, engine: SwitchingEngine, models: Models) -> None:
+    def __init__(self, catalogue: Catalogue, engine: Engine, models: Models) -> None:
         self._catalogue, self._engine, self._models = catalogue, engine, models
 
     def store(

@@ -117,13 +117,13 @@ class BridgeStack:
                 self._others[number] = bridge
         self._numbers = list(whole)
         if whole:
-            self._weight = np.ascontiguousarray(np.concatenate([one.weight.numpy().T for one in whole.values()]))
-            self._bias = np.concatenate([one.bias.numpy() for one in whole.values()])
+            self._weight = np.ascontiguousarray(np.concatenate([one.weight.T for one in whole.values()]))
+            self._bias = np.concatenate([one.bias for one in whole.values()])
             self._ends = np.cumsum([len(one.bias) for one in whole.values()])[:-1]
 
     def __call__(self, query: np.ndarray) -> dict[int, np.ndarray]:
         """The unit queries that the bridges make of one unit query (float32), by number."""
-        found = {number: bridge.one(query) for number, bridge in self._others.items()}
+        found: dict[int, np.ndarray] = {number: bridge.one(query) for number, bridge in self._others.items()}
         if self._numbers:
             # Row by row in one thread: waking the threads of a matrix product can take longer than the product.
             parts = np.split(np.vecdot(self._weight, query) + self._bias, self._ends)

@@ -1,25 +1,32 @@
-"""A version of a gallery is one model: a folder with its copy, and the basis in which its vectors are stored."""
+"""A version of a gallery: a model with the basis in which its vectors are stored, or vectors alone.
+
+A version's folder holds a copy of its model. A version of vectors alone has no model: what made its vectors is not
+here, so it is searched by vectors, and new vectors of it are given.
+"""
 
 import hashlib
 import shutil
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_array, read_json, replacing_folder, write_array
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.compact import compact_basis
-from holdfast.train.encoders.preprocess import VectorInput, input_from_json
-from holdfast.train.scenarios import SlotRegistry
+from holdfast.embedders.model_folder import CONFIG_FILE, WEIGHTS_FILE, ModelFolder
+from holdfast.embedders.slot_registry import SlotRegistry
+from holdfast.gallery.vector_sources import BLOCK_ROWS, OpenVectors, VectorSource, is_model_hash
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 MODEL, BASIS = "model", "basis.npy"
-_MODEL_FILES = ("config.json", "model.safetensors")
+IMAGES, VECTORS, NOTHING = "images", "vectors", "nothing"
+"""What a version's model embeds."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +34,18 @@ class Version:
     """The catalogue's record of a model.
 
     number: the version's number, never reused.
-    source: the folder it was registered from.
-    weights_sha256: checksum of its weights.
+    source: the model's folder, or what gave the vectors.
+    weights_sha256: hash of the model's weights; of vectors alone the hash of what gave them, unless they name a model.
     dim: numbers of a full feature, K - 1 for a simplex.
     stored_dim: numbers of a stored vector.
     slots: K, None for a model without a slot registry.
     registered: date and time in UTC, ISO 8601.
     checks: one compatibility check for each older version that could be checked.
-    backbone: the network's name; None in galleries created by early versions.
+    embeds: ``images``, ``vectors`` or, for a version of vectors alone, ``nothing``.
+    input_dim: numbers of the vectors that the model embeds.
+    backbone: the network's name; None without a model.
     bridges: one record for each older version that has a bridge; see ``version_bridges.bridge_record``.
+    notes: what was noticed when it was registered, in sentences.
     unreachable: older versions that have no items, and whose vectors queries of this version could not search.
     """
 
@@ -47,14 +57,22 @@ class Version:
     slots: int | None
     registered: str
     checks: list[dict[str, Any]] = field(default_factory=list)
+    embeds: str = IMAGES
+    input_dim: int | None = None
     backbone: str | None = None
     bridges: list[dict[str, Any]] = field(default_factory=list)
     unreachable: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def can_compare(self, other: "Version") -> bool:
         """Whether queries of one of the two versions can search items of the other."""
         newer, older = (self, other) if self.number > other.number else (other, self)
         return older.number not in newer.unreachable
+
+    @property
+    def embeds_here(self) -> bool:
+        """Whether it has a model, and what is needed to run it is installed."""
+        return self.embeds != NOTHING and _torch_is_installed()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -69,54 +87,95 @@ class Version:
         return asdict(self)
 
 
+def _torch_is_installed() -> bool:
+    try:
+        return find_spec("torch") is not None
+    except ModuleNotFoundError:  # an import hook refuses it
+        return False
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """A model that may become a version: read, but not yet copied into the gallery."""
+    """A model, or vectors alone, that may become a version; nothing is copied into the gallery yet.
 
-    folder: Path
-    encoder: Encoder
-    basis: Tensor | None
+    source: what was given, for messages.
+    dim: numbers of a full feature.
+    weights_sha256: as of ``Version``.
+    model: the model's folder; None for vectors alone.
+    basis: of compact features, dim x stored_dim; None if full features are stored.
+    """
+
+    source: Path | str
+    dim: int
     weights_sha256: str
-    registry: SlotRegistry | None
+    model: ModelFolder | None = None
+    basis: np.ndarray | None = None
+
+    @property
+    def registry(self) -> SlotRegistry | None:
+        """The slots of the simplex that the features lie on; None if they lie on none."""
+        return None if self.model is None else self.model.registry
 
     def version(self, number: int) -> Version:
+        model, registry = self.model, self.registry
+        width = None if model is None else model.vector_width
         return Version(
             number=number,
-            source=str(self.folder.absolute()),
+            source=str(self.source.absolute() if isinstance(self.source, Path) else self.source),
             weights_sha256=self.weights_sha256,
-            dim=self.encoder.embedding_dim,
-            stored_dim=self.encoder.embedding_dim if self.basis is None else self.basis.shape[1],
-            slots=None if self.registry is None else self.registry.num_slots,
+            dim=self.dim,
+            stored_dim=self.dim if self.basis is None else self.basis.shape[1],
+            slots=None if registry is None else registry.num_slots,
             registered=datetime.now(UTC).isoformat(timespec="seconds"),
-            backbone=_backbone_name(self.encoder),
+            embeds=NOTHING if model is None else IMAGES if width is None else VECTORS,
+            input_dim=width,
+            backbone=None if model is None else model.backbone_name,
         )
 
+    def load(self, device: str) -> "ImageEncoder | None":
+        """The model, loaded to see that it works; None without a model, or without what is needed to run it here.
 
-def read_candidate(folder: Path) -> Candidate:
-    """Read a model folder; refused if the model has no preprocess."""
-    encoder = Encoder.from_pretrained(folder)
-    if encoder.preprocess is None:
+        A gallery of a model's vectors can also be kept where the model cannot run.
+        """
+        if self.model is None or not self.version(0).embeds_here:
+            return None
+        from holdfast.embedders.image_encoder import ImageEncoder
+
+        return ImageEncoder.load(self.model.folder, device)
+
+
+def read_candidate(model: str | Path | None, vectors: VectorSource | None) -> Candidate:
+    """A model folder, or vectors alone, as a version that may be; one of the two is given."""
+    if (model is None) == (vectors is None):
+        raise HoldfastError("a version is of a model folder or, without a model, of vectors alone: give one of the two")
+    return _vectors_candidate(vectors) if vectors is not None else _model_candidate(Path(str(model)))
+
+
+def _model_candidate(folder: Path) -> Candidate:
+    model = ModelFolder.read(folder)
+    if model.config["preprocess"] is None:
         raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot embed images; save it with one")
-    registry = _simplex_slots(encoder.info.get("slots"), encoder.dim, encoder.feature_dim, encoder.readout)
-    if registry is not None and registry.num_slots != encoder.dim + 1:
+    registry = model.registry
+    if registry is not None and registry.num_slots != model.dim + 1:
         raise HoldfastError(
-            f"{folder}: features of {encoder.dim} numbers do not fit a simplex of {registry.num_slots} slots"
+            f"{folder}: features of {model.dim} numbers do not fit a simplex of {registry.num_slots} slots"
         )
-    sha256 = read_json(folder / _MODEL_FILES[0])["weights_sha256"]
-    return Candidate(folder, encoder, compact_basis(encoder), _model_hash(encoder, sha256), registry)
+    return Candidate(folder, model.dim, model.weights_sha256, model, model.compact_basis())
 
 
-def _model_hash(encoder: Encoder, weights_sha256: str) -> str:
-    """A hash that differs between models. Many adopted models have no weights, so their vectors are hashed too."""
-    adopted = encoder.info.get("adopted")
-    if adopted is None or encoder.projection is not None:
-        return weights_sha256
-    return hashlib.sha256(f"{weights_sha256} {adopted['features_sha256']} {encoder.dim}".encode()).hexdigest()
-
-
-def _backbone_name(encoder: Encoder) -> str:
-    spec = getattr(encoder.backbone, "backbone_spec", None)
-    return type(encoder.backbone).__name__ if spec is None else str(spec["name"])
+def _vectors_candidate(given: VectorSource) -> Candidate:
+    """Vectors are called by the hash of the model that made them if they name it, else by their own hash."""
+    opened = OpenVectors(given)
+    if is_model_hash(opened.model):
+        name = str(opened.model)
+    elif isinstance(given, str | Path) and Path(given).is_file():
+        name = sha256_of(Path(given))
+    else:
+        digest = hashlib.sha256(f"{opened.model} {opened.dim} ".encode())
+        for _, block in opened.blocks(BLOCK_ROWS):
+            digest.update(np.ascontiguousarray(block).tobytes())
+        name = digest.hexdigest()
+    return Candidate(opened.name, opened.dim, name)
 
 
 def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str | None:
@@ -133,8 +192,8 @@ def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str 
                 if mine is None
                 else "the model has class slots, they have not"
             )
-        if new.encoder.embedding_dim != dim:
-            return f"features of {new.encoder.embedding_dim} numbers, the gallery's have {dim}"
+        if new.dim != dim:
+            return f"features of {new.dim} numbers, the gallery's have {dim}"
         return None
     try:
         known.merge(mine)
@@ -146,14 +205,16 @@ def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str 
 def copy_model(candidate: Candidate, folder: Path) -> None:
     """Copy the model and its basis into the gallery; the source folder is then no longer needed."""
     with replacing_folder(folder) as temporary:
+        if candidate.model is None:
+            return
         (temporary / MODEL).mkdir()
-        for name in _MODEL_FILES:
-            shutil.copyfile(candidate.folder / name, temporary / MODEL / name)
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            shutil.copyfile(candidate.model.folder / name, temporary / MODEL / name)
         if candidate.basis is not None:
-            write_array(temporary / BASIS, candidate.basis.numpy())
+            write_array(temporary / BASIS, candidate.basis)
 
 
-def read_basis(folder: Path) -> Tensor | None:
+def read_basis(folder: Path) -> np.ndarray | None:
     """The basis of a copied model; None if full features are stored."""
     path = folder / BASIS
     if not path.exists() and not path.is_symlink():
@@ -161,25 +222,14 @@ def read_basis(folder: Path) -> Tensor | None:
     basis = read_array(path)
     if basis.dtype != np.float32 or basis.ndim != 2:
         raise HoldfastError(f"{path}: not a basis, but {basis.dtype} of shape {basis.shape}; restore it from a backup")
-    return torch.from_numpy(np.ascontiguousarray(basis))
+    return np.ascontiguousarray(basis)
 
 
-def read_registry(folder: Path) -> SlotRegistry | None:
+def read_registry(folder: Path, version: Version) -> SlotRegistry | None:
     """The slots of a copied model, read from its config file; None if it has none."""
-    found = read_json(folder / MODEL / _MODEL_FILES[0])
-    readout = found.get("readout", "simplex")
-    return _simplex_slots(found.get("info", {}).get("slots"), found["dim"], found["feature_dim"], readout)
-
-
-def _simplex_slots(slots: dict[str, Any] | None, dim: int, feature_dim: int, readout: str) -> SlotRegistry | None:
-    """The slots of the simplex that the stored features lie on; None if they lie on none.
-
-    A model without a simplex lists its classes under the same key. Features of a simplex have one number less than it
-    has slots; a network without a projection can miss that. Features read from the backbone lie on no simplex.
-    """
-    registry = None if slots is None else SlotRegistry.from_json(slots)
-    without = readout == "backbone" or (registry is not None and registry.num_slots != dim + 1 and dim == feature_dim)
-    return None if without else registry
+    if version.embeds == NOTHING:
+        return None
+    return ModelFolder(folder / MODEL, read_json(folder / MODEL / CONFIG_FILE)).registry
 
 
 @dataclass(frozen=True)
@@ -188,26 +238,24 @@ class VectorSizes:
 
     version: its number.
     features: sizes of a feature, full and compact.
-    input: size of the vectors that the model embeds, None for a model that embeds images.
-    adopted: whether the model was adopted; vectors of an existing store are then its input.
+    input: size of the vectors that the model embeds, None if it embeds none.
     """
 
     version: int
     features: tuple[int, ...]
     input: int | None
-    adopted: bool
 
     def is_input(self, width: int, embed: bool | None, name: str) -> bool:
         """Whether vectors of ``width`` numbers are the model's input (True) or its features (False).
 
-        Refused: a size that fits neither. Also a size that fits both, unless the model was adopted or ``embed`` is
-        given, because a wrong guess would silently give wrong search results.
+        Refused: a size that fits neither. Also a size that fits both, unless ``embed`` is given, because a wrong guess
+        would silently give wrong search results.
 
         embed: the user's choice; None to decide by size.
         name: of the file, for errors.
         """
         as_input, as_feature = width == self.input and embed is not False, width in self.features and embed is not True
-        if as_input and as_feature and not self.adopted:
+        if as_input and as_feature:
             raise HoldfastError(
                 f"{name}: both input and features of version {self.version} have {width} numbers; say --embed "
                 "(they are its input) or --no-embed (its features)"
@@ -218,19 +266,12 @@ class VectorSizes:
 
     def _accepted(self, embed: bool | None) -> str:
         if embed and self.input is None:
-            return f"version {self.version} embeds images, not vectors; leave out --embed"
+            return f"version {self.version} embeds no vectors; leave out --embed"
         found = [] if embed else [f"features of {' or '.join(map(str, self.features))}"]
         found += [] if self.input is None or embed is False else [f"input of {self.input}"]
         return f"version {self.version} has {' and '.join(found)}; is --version right?"
 
 
-def vector_sizes(folder: Path, version: Version) -> VectorSizes:
-    """The sizes of a copied model, read from its config file; the model is not loaded."""
-    config = read_json(folder / MODEL / "config.json")
-    taken = input_from_json(config["preprocess"])
-    return VectorSizes(
-        version.number,
-        version.sizes,
-        taken.width if isinstance(taken, VectorInput) else None,
-        "adopted" in config.get("info", {}),
-    )
+def vector_sizes(version: Version) -> VectorSizes:
+    """The sizes of vectors that can be added to a version."""
+    return VectorSizes(version.number, version.sizes, version.input_dim)

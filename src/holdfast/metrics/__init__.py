@@ -10,12 +10,6 @@ from holdfast.metrics.compatibility import (
     compatibility_summary,
     compatible_pairs,
 )
-from holdfast.metrics.identification import (
-    average_precision,
-    mean_average_precision,
-    queries_without_match,
-    top_k_accuracy,
-)
 from holdfast.metrics.matrix_file import read_matrix
 from holdfast.metrics.ranking import (
     PlaceCounter,
@@ -59,7 +53,6 @@ __all__ = [
     "average_compatibility",
     "average_compatibility_up_to",
     "average_compatible_accuracy",
-    "average_precision",
     "beats",
     "compatibility_summary",
     "compatible_pairs",
@@ -67,7 +60,6 @@ __all__ = [
     "exact_mcnemar",
     "gain_interval",
     "hit_at",
-    "mean_average_precision",
     "mean_interval",
     "mean_precision",
     "mrr",
@@ -77,7 +69,6 @@ __all__ = [
     "places",
     "places_of_hits",
     "precision_at",
-    "queries_without_match",
     "ranking_score",
     "read_matrix",
     "recall_at",
@@ -86,7 +77,6 @@ __all__ = [
     "tar_at_far",
     "threshold_at_far",
     "ties_beyond",
-    "top_k_accuracy",
     "verification_pairs",
     "weighted_roc_auc",
     "weighted_tar_at_far",

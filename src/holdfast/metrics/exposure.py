@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
+from holdfast.core.real_arrays import real_array
 from holdfast.vectors import nearest
 
 EXPOSURE_AT = (1, 10)
 """The numbers of first places at which exposure is reported."""
 
 
-def same_scores(cosines: Tensor) -> Tensor:
+def same_scores(cosines: NDArray[Any]) -> NDArray[Any]:
     """The scale of a version with scores that are merged unchanged."""
     return cosines
 
@@ -24,44 +24,47 @@ class StoredItems:
     """The items of one version in a mixed gallery.
 
     rows: the number of each item in the whole gallery, n.
-    vectors: their stored unit vectors, n x d.
-    queries: all queries in the space of these vectors, Q x d; bridged, if the version has a bridge.
+    vectors: their stored unit vectors, n x d; an array, or a tensor on the device of the search.
+    queries: all queries in the space of these vectors, Q x d; bridged, if the version has a bridge. As ``vectors``.
     scale: an increasing function from cosines to scores that can be compared between versions.
     """
 
-    rows: Tensor
-    vectors: Tensor
-    queries: Tensor
-    scale: Callable[[Tensor], Tensor] = same_scores
+    rows: NDArray[np.int64]
+    vectors: Any
+    queries: Any
+    scale: Callable[[NDArray[Any]], NDArray[Any]] = same_scores
 
 
 class MixedHits(NamedTuple):
     """The best items per query, best first: numbers of items, position of their version, and merged scores; Q x k."""
 
-    rows: Tensor
-    versions: Tensor
-    scores: Tensor
+    rows: NDArray[np.int64]
+    versions: NDArray[np.int64]
+    scores: NDArray[Any]
 
 
-def search_mixed(stored: Sequence[StoredItems], k: int, *, own: Tensor | None = None) -> MixedHits:
+def search_mixed(
+    stored: Sequence[StoredItems], k: int, *, own: NDArray[np.int64] | None = None, device: Any = "cpu"
+) -> MixedHits:
     """The ``k`` best items of all versions for each query, by merged score; equal scores go to the older version.
 
     stored: the items of each version, oldest first. Versions without items are allowed.
     k: hits per query; at most as many as there are items.
     own: for each query the number of an item that it must not find, Q: the item itself. None if queries are no items.
+    device: where cosines are computed; see ``nearest``.
     """
-    found: list[MixedHits] = []
+    hits_of_versions: list[MixedHits] = []
     for version, items in enumerate(stored):
         if len(items.rows) == 0:
             continue
-        hits = nearest(items.queries, items.vectors, k + (own is not None))
+        hits = nearest(items.queries, items.vectors, k + (own is not None), device=device)
         rows, scores = items.rows[hits.indices], items.scale(hits.scores)
         if own is not None:
-            scores = scores.masked_fill(rows == own[:, None], float("-inf"))
-        found.append(MixedHits(rows, torch.full_like(rows, version), scores))
-    merged = MixedHits(*(torch.cat(parts, dim=1) for parts in zip(*found, strict=True)))
-    order = merged.scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return MixedHits(*(part.gather(1, order) for part in merged))
+            scores = np.where(rows == own[:, None], np.float32(-np.inf), scores)
+        hits_of_versions.append(MixedHits(rows, np.full_like(rows, version), scores))
+    merged = MixedHits(*(np.concatenate(parts, axis=1) for parts in zip(*hits_of_versions, strict=True)))
+    order = np.argsort(-merged.scores, axis=1, kind="stable")[:, :k]
+    return MixedHits(*(np.take_along_axis(part, order, 1) for part in merged))
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,7 @@ def exposure_ratio(shown: float, fair: float) -> float:
 
 
 def exposure(
-    shown: Tensor | np.ndarray,
-    fair: Tensor | np.ndarray,
-    version_of: Tensor | np.ndarray,
-    versions: int,
-    at: Sequence[int] = EXPOSURE_AT,
+    shown: ArrayLike, fair: ArrayLike, version_of: ArrayLike, versions: int, at: Sequence[int] = EXPOSURE_AT
 ) -> list[Exposure]:
     """The exposure of each version.
 
@@ -103,15 +102,15 @@ def exposure(
     versions: how many versions there are.
     at: numbers of first places; those above k are left out.
     """
-    of = torch.as_tensor(version_of)
-    holders = [of[torch.as_tensor(hits)] for hits in (shown, fair)]
+    of = real_array(version_of, "version_of")
+    holders = [of[real_array(hits, name)] for hits, name in ((shown, "shown"), (fair, "fair"))]
     most = min(hits.shape[1] for hits in holders)
     counted = [k for k in at if k <= most]
 
-    def shares(hits: Tensor, version: int) -> dict[int, float]:
-        return {k: (hits[:, :k] == version).double().mean().item() for k in counted}
+    def shares(hits: NDArray[Any], version: int) -> dict[int, float]:
+        return {k: float((hits[:, :k] == version).mean()) for k in counted}
 
     return [
-        Exposure((of == version).double().mean().item(), *(shares(hits, version) for hits in holders))
+        Exposure(float((of == version).mean()), *(shares(hits, version) for hits in holders))
         for version in range(versions)
     ]

@@ -18,6 +18,7 @@ from holdfast.reports.check_text import (
     losing_classes,
     mixed_rule,
     not_covered,
+    score_name,
     score_rows,
     test_rows,
     version_rows,
@@ -29,9 +30,9 @@ from holdfast.reports.style import check_style
 
 _CLASSES, _QUERIES = 12, 200
 _TITLE = {
-    "check": "May the new model use the old gallery?",
-    "history": "May the newest model use the old galleries?",
-    "mixed": "What does the mixed gallery keep of a full re-embedding?",
+    "check": "Do people find more with the new model on the old gallery?",
+    "history": "Do people find more with the newest model on the old galleries?",
+    "mixed": "Do people find more in the mixed gallery?",
 }
 
 
@@ -46,7 +47,11 @@ def render_check(record: dict[str, Any]) -> str:
     body = [
         f"<h1>{_TITLE[record['kind']]}</h1>",
         f'<div class="headline {mood}"><p>{text(headline(record))}</p>'
-        + "".join(f'<p class="note">{text(one)}</p>' for one in (*lead_sentences(record), gain_sentence(record)) if one)
+        + "".join(
+            f'<p class="note">{text(sentence)}</p>'
+            for sentence in (*lead_sentences(record), gain_sentence(record))
+            if sentence
+        )
         + "</div>",
         "".join(f'<p class="warning">{text(note)}.</p>' for note in record["notes"]),
         in_columns(
@@ -59,20 +64,19 @@ def render_check(record: dict[str, Any]) -> str:
 
 
 def headline_style(record: dict[str, Any]) -> str:
-    """The style class of the headline, by the answer that it gives."""
-    answer = str((record.get("loss") or {}).get("answer"))
-    moods = {"yes": "compatible", "no": "incompatible", "not shown": "not-shown"}
-    return moods.get(answer) or str(record["verdict"]).replace(" ", "-")
+    """The style class of the headline, by the answer that decides the exit status."""
+    answer = (record.get("loss") or {}).get("answer")
+    return {"yes": "compatible", "no": "incompatible"}.get(str(answer), "not-shown")
 
 
 def _check_body(record: dict[str, Any]) -> str:
     parts = ["<h2>Evidence</h2>"] if evidence_sentences(record) or test_rows(record) else []
     rows = test_rows(record)
     if rows:
-        parts.append(interval_plot(rows, f"{record['score']}, % ({confidence_level(record)} intervals)"))
+        parts.append(interval_plot(rows, f"{score_name(record)}, % ({confidence_level(record)} intervals)"))
     if record.get("gain"):
         bound = _bound(record)
-        goal = f"Gain of the cross-test over the self-test, points; it must lie right of {100 * bound:g}"
+        goal = f"Gain over keeping the old model, points; right of {100 * bound:g}: no more than accepted is lost"
         parts.append(interval_plot([("gain", record["gain"])], goal, bound))
     if record.get("chance") is not None:
         parts.append(f'<p class="note">Random search would get {per_cent(record["chance"])} %.</p>')
@@ -162,9 +166,8 @@ def _lost(record: dict[str, Any]) -> str:
 
 
 def _bound(record: dict[str, Any]) -> float:
-    """The gain that a release needs; the verdict's in records of earlier versions."""
-    loss = record.get("loss")
-    return 0.0 - loss["max_loss"] if loss else record["min_gain"]
+    """The gain that a release needs."""
+    return float(0.0 - record["loss"]["max_loss"])
 
 
 def _limits(record: dict[str, Any]) -> str:
@@ -173,20 +176,15 @@ def _limits(record: dict[str, Any]) -> str:
 
 
 def _rule(record: dict[str, Any]) -> str:
-    if record["kind"] == "mixed":
-        return mixed_rule(record)
-    goal = f"{100 * record['min_gain']:g} points"
-    loss = record.get("loss")
-    accepted = (
-        f"{loss['question']} is answered yes if the whole {confidence_level(record)} interval of the gain is above "
-        f"{100 * _bound(record):g} points, no if it is below, otherwise not shown; more queries narrow the interval. "
-        if loss
-        else ""
-    )
+    gates = f" {mixed_rule(record)}" if record["kind"] == "mixed" else ""
+    if not record.get("loss"):
+        return f"Nothing was judged: {record['reason']}.{gates}"
+    level, question = confidence_level(record), record["loss"]["question"].lower()
     return (
-        f"{accepted}The verdict is compatible if the whole {confidence_level(record)} interval of the gain is above "
-        f"{goal}, incompatible if it is below, otherwise not shown. The gain compares the same queries on the same "
-        "gallery; only the model that embeds the query differs."
+        f"{record['better']['question']} is answered yes if the whole {level} interval of the gain is above 0, no if "
+        f"it is below, otherwise not shown; {question} likewise at {100 * _bound(record):g} points. More queries "
+        f"narrow the interval. The gain compares the same queries; keeping the old model is the old model's queries on "
+        f"the old model's vectors.{gates}"
     )
 
 
@@ -198,7 +196,7 @@ def _sources(record: dict[str, Any]) -> str:
     return f'<table class="settings"><tbody>{rows}</tbody></table>' if rows else ""
 
 
-_VERDICT_CLASSES = {"compatible": "", "incompatible": "fails", "not shown": "unsure"}
+_VERDICT_CLASSES = {"better": "", "worse": "fails", "not shown": "unsure"}
 
 
 def history_body(record: dict[str, Any]) -> str:
@@ -209,9 +207,9 @@ def history_body(record: dict[str, Any]) -> str:
 def _legend() -> str:
     return (
         '<p class="legend"><span class="key"><i class="cell self"></i>a model on its own gallery</span>'
-        '<span class="key"><i class="cell better"></i>compatible</span>'
+        '<span class="key"><i class="cell better"></i>better than keeping the old model</span>'
         '<span class="key"><i class="cell unsure"></i>not shown</span>'
-        '<span class="key"><i class="cell fails"></i>incompatible</span>'
+        '<span class="key"><i class="cell fails"></i>worse</span>'
         f'<span class="key"><i class="cell unknown">{DASH}</i>cannot be compared</span></p>'
     )
 
@@ -247,7 +245,7 @@ def _summary(record: dict[str, Any]) -> str:
     meaning = {
         "AC": "share of (new model, old gallery) pairs that beat the old model itself",
         "AA": "mean over all cells",
-        "ACA": "mean over those pairs, 0 where not compatible",
+        "ACA": "mean over those pairs, 0 for the others",
     }
     rows = "".join(
         f'<tr><th scope="row">{name}</th><td>{decimal(record[name]["value"], 3)}</td>'

@@ -16,6 +16,13 @@ NOT_COVERED = (
 )
 
 
+AGREEMENT_MEANING = (
+    "Agreement: of the ten items that the new model shows when everything is re-embedded, the share among the first "
+    "ten hits. It rewards imitating the new model, also where that finds less than the old one. Give labels, relevance "
+    "judgements or known items to learn whether people find more."
+)
+
+
 def points(value: float | None, digits: int = 2) -> str:
     """A difference of scores in per cent points, with its sign."""
     return "–" if value is None else f"{100 * value:+.{digits}f}".replace("-", "−")
@@ -31,35 +38,47 @@ def confidence_level(record: dict[str, Any]) -> str:
 
 
 def headline(record: dict[str, Any]) -> str:
-    """The answer that a release is decided by: whether at most the accepted loss is lost; else the verdict."""
-    return loss_sentence(record) or verdict_sentence(record)
+    """The first line: whether it is better than keeping the old model and at most so much is lost, or "not judged"."""
+    return answers_sentence(record) or not_judged_sentence(record)
+
+
+def answers_sentence(record: dict[str, Any]) -> str:
+    """Both answers: "Better than keeping the old model: yes. At most 1 point lost: yes (95 %)."; empty without."""
+    better, loss = record.get("better"), record.get("loss")
+    if not better or not loss:
+        return ""
+    which = f" on {record['which']}" if record.get("which") else ""
+    first = f"{better['question']}{which}: {better['answer']}"
+    second = f"{loss['question']}: {loss['answer']}"
+    if record["kind"] == "history":
+        return f"{first}, {better['reason']}. {second}, {loss['reason']} ({confidence_level(record)})."
+    if explains_itself(loss["reason"]):
+        return f"{first}. {second}: {loss['reason']}."
+    return f"{first}. {second} ({confidence_level(record)})."
+
+
+def not_judged_sentence(record: dict[str, Any]) -> str:
+    """Why nothing was judged, after the answer of a gate that was asked for."""
+    gate = gate_sentence(record)
+    return " ".join(part for part in (gate, f"Not judged: {record['reason']}.") if part)
+
+
+def gate_sentence(record: dict[str, Any]) -> str:
+    """The answer of the gates that were asked for: "Agreement of at least 80 %: reached."; empty without any."""
+    if record["kind"] == "mixed":
+        return f"Asked for: {record['gates']} ({record['gates_reason']})." if record.get("gates") else ""
+    agreement = record.get("agreement") or {}
+    if not agreement.get("gate"):
+        return ""
+    return f"Agreement of at least {100 * agreement['minimum']:g} %: {agreement['gate']}."
 
 
 def lead_sentences(record: dict[str, Any]) -> list[str]:
-    """What follows the headline: share of re-embedding kept, queries that would settle it, parts, the verdict."""
-    if not record.get("loss"):
-        return []
-    strict = verdict_sentence(record)
-    if _explains_itself(record["reason"]) and record["kind"] == "check":  # the headline has the same reason
-        strict = ""
-    elif record["min_gain"] == 0:
-        strict = strict.replace(":", " by the strict definition:", 1)
-    found = (kept_sentence(record), needed_sentence(record), parts_sentence(record), strict)
+    """What follows the headline: gates, share of re-embedding, queries that would settle it, parts."""
+    found = [kept_sentence(record), *needed_sentences(record), parts_sentence(record)]
+    if record["kind"] == "mixed" and record.get("better"):
+        found.insert(0, gate_sentence(record))
     return [sentence for sentence in found if sentence]
-
-
-def loss_sentence(record: dict[str, Any]) -> str:
-    """Whether at most the accepted loss is lost, such as "At most 1 point lost: yes (95 %)."; empty if not measured."""
-    loss = record.get("loss")
-    if not loss:
-        return ""
-    which = f" on {record['which']}" if record.get("which") else ""
-    answer = f"{loss['question']}{which}: {loss['answer']}"
-    if record["kind"] == "history":
-        return f"{answer}, {loss['reason']} ({confidence_level(record)})."
-    if _explains_itself(loss["reason"]):
-        return f"{answer}: {loss['reason']}."
-    return f"{answer} ({confidence_level(record)})."
 
 
 def kept_sentence(record: dict[str, Any]) -> str:
@@ -69,22 +88,34 @@ def kept_sentence(record: dict[str, Any]) -> str:
         return ""
     low, high = (per_cent(kept[end], 1) for end in ("low", "high"))
     interval = f"{confidence_level(record)} interval {low} to {high}"
+    if record["kind"] == "mixed" and record["agreement"]:
+        return f"Shows {per_cent(kept['value'], 1)} % of a re-embedding's first ten items ({interval})."
     return f"Keeps {per_cent(kept['value'], 1)} % of re-embedding ({interval})."
 
 
-def needed_sentence(record: dict[str, Any]) -> str:
-    """How many queries would give an answer, or that more would not; empty if there is an answer."""
-    loss = record.get("loss")
-    if not loss or loss["answer"] != "not shown" or record["kind"] != "check":
+def needed_sentences(record: dict[str, Any]) -> list[str]:
+    """For each question without an answer: how many queries would give one, or that more would not."""
+    if record["kind"] == "history":
+        return []
+    answers = [record[name] for name in ("better", "loss") if record.get(name)]
+    told = {answer["max_loss"]: needed_sentence(record, answer) for answer in answers}
+    return [sentence for sentence in told.values() if sentence]
+
+
+def needed_sentence(record: dict[str, Any], answer: dict[str, Any]) -> str:
+    """How many queries would give this answer, or that more would not; empty if there is an answer."""
+    if answer["answer"] != "not shown" or "too few" in answer["reason"]:
         return ""
     what = "classes of queries" if record["clustered"] else "queries"
-    if "too few" in loss["reason"]:
-        return ""
-    gain = points(record["gain"]["value"])
-    if loss["units_needed"] is None:
-        return f"More {what} will not settle it: the gain of {gain} points is too near to {points(-loss['max_loss'])}."
-    needed = rounded_up(loss["units_needed"])
-    return f"About {needed:,} {what} would settle it (now {loss['units']:,}), if the gain stays {gain} points."
+    gain, about = points(record["gain"]["value"]), f'"{answer["question"]}"'
+    if answer["units_needed"] is None:
+        return f"More {what} will not settle {about}: the gain of {gain} points is too near to {_bound(answer)}."
+    needed = rounded_up(answer["units_needed"])
+    return f"About {needed:,} {what} would settle {about} (now {answer['units']:,}), if the gain stays {gain} points."
+
+
+def _bound(answer: dict[str, Any]) -> str:
+    return points(-answer["max_loss"]) if answer["max_loss"] else "0"
 
 
 def parts_sentence(record: dict[str, Any]) -> str:
@@ -93,7 +124,7 @@ def parts_sentence(record: dict[str, Any]) -> str:
     if not parts or not record.get("which"):
         return ""
     others = [
-        f"{which}: {part['loss']['answer']}, gain {gain_with_interval(part['gain'])} points"
+        f"{which}: {part['better']['answer']}, gain {gain_with_interval(part['gain'])} points"
         for which, part in parts.items()
         if which != record["which"] and part.get("gain")
     ]
@@ -113,26 +144,9 @@ def rounded_up(count: int) -> int:
     return -(-count // unit) * unit
 
 
-def _explains_itself(reason: str) -> bool:
+def explains_itself(reason: str) -> bool:
     """Whether the reason is not about the interval of the gain: too few queries, or unrelated spaces."""
     return "unrelated" in reason or "too few" in reason
-
-
-def verdict_sentence(record: dict[str, Any]) -> str:
-    """The verdict in a sentence."""
-    verdict = str(record["verdict"]).capitalize()
-    if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
-        return f"{verdict}: {record['reason']}."
-    if _explains_itself(record["reason"]):
-        return f"{verdict}: {record['reason']}."
-    goal, worse = _goal(record["min_gain"], agreement=bool(record.get("agreement")))
-    queries = "the new model's bridged queries" if record.get("bridged") else "the new model's queries"
-    told = "the new model's bridged ones" if record.get("bridged") else "the new model's"
-    return {
-        "compatible": f"{verdict}: on the unchanged old gallery, {queries} {goal}.",
-        "not shown": f"{verdict}: these queries do not tell whether, on the old gallery, {told} {goal}.",
-        "incompatible": f"{verdict}: on the old gallery, {queries} {worse}.",
-    }[record["verdict"]]
 
 
 def gain_sentence(record: dict[str, Any]) -> str:
@@ -148,19 +162,21 @@ def gain_sentence(record: dict[str, Any]) -> str:
 
 
 def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
-    """(name, estimate) of each test that was measured."""
-    crossing = "bridged new queries" if record.get("bridged") else "new queries"
+    """(name, estimate) of each search that was measured; without judgements of its agreement with a re-embedding."""
+    if agreement := record.get("agreement"):
+        return [(f"{name} model's queries", agreement[name]) for name in ("old", "new")]
+    crossing = "new queries through the bridge" if record.get("bridged") else "new queries"
     plain = (record.get("without_bridge") or {}).get("cross_test")
     rows = [
-        ("old queries, old gallery (self-test)", record.get("self_test")),
-        (f"{crossing}, old gallery (cross-test)", record.get("cross_test")),
-        ("the same without the bridge", plain),
-        ("new queries, new gallery (ceiling)", record.get("new_self_test")),
+        ("keep the old model", record.get("self_test")),
+        (f"{crossing}, old gallery", record.get("cross_test")),
+        ("new queries without the bridge", plain),
+        ("re-embed everything", record.get("new_self_test")),
     ]
     return [(name, found) for name, found in rows if found]
 
 
-_GAIN = "gain, points"
+_GAIN = "gain over keeping, points"
 
 
 def score_table(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -172,8 +188,15 @@ def score_table(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     ]
     if gain := record.get("gain"):
         rows.append([_GAIN, points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
-    what = "" if mixed else f"{record['score']}, {record['protocol']} protocol"
+    what = "" if mixed else score_name(record)
     return [what, "%", f"{confidence_level(record)} interval"], rows
+
+
+def score_name(record: dict[str, Any]) -> str:
+    """What the numbers of a check are."""
+    if record["score"] is None:
+        return "of a re-embedding's first ten items"
+    return str(record["score"]) if record["protocol"] == "instance" else f"{record['score']}, template protocol"
 
 
 def class_table(record: dict[str, Any], most: int) -> tuple[list[str], list[list[str]]]:
@@ -187,7 +210,7 @@ def class_table(record: dict[str, Any], most: int) -> tuple[list[str], list[list
 
 def evidence_sentences(record: dict[str, Any]) -> list[str]:
     """Sentences about changed first hits, the bridge, re-embedding, shared hits and the threshold, if measured."""
-    parts = (_changed, _bridge, _reindexed, _overlap, _threshold)
+    parts = (_changed, _bridge, _reindexed, _agreement, _overlap, _threshold)
     return [sentence for sentence in (part(record) for part in parts) if sentence]
 
 
@@ -197,7 +220,7 @@ def not_covered(record: dict[str, Any]) -> str:
 
 
 def _has_intervals(record: dict[str, Any]) -> bool:
-    return record["kind"] != "check" or bool(record.get("gain") or test_rows(record))
+    return record["kind"] != "check" or bool(test_rows(record))
 
 
 def basis_sentence(record: dict[str, Any]) -> str:
@@ -230,22 +253,6 @@ def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
     return known[:most]
 
 
-def _goal(min_gain: float, *, agreement: bool) -> tuple[str, str]:
-    """The goal that the new queries must reach, and the words for missing it.
-
-    agreement: whether the score is agreement with a full re-embedding.
-    """
-    do, than = (
-        ("agree", "with a full re-embedding than the old model's") if agreement else ("do", "than the old model's")
-    )
-    if min_gain == 0:
-        return f"{do} better {than}", f"{do} worse {than}"
-    size = f"{abs(100 * min_gain):g} point{'' if abs(100 * min_gain) == 1 else 's'}"
-    if min_gain > 0:
-        return f"{do} better {than} by more than {size}", f"do not gain the required {size}"
-    return f"{do} at most {size} worse {than}", f"{do} more than {size} worse {than}"
-
-
 def _changed(record: dict[str, Any]) -> str:
     changes = record.get("changes")
     if not changes:
@@ -270,6 +277,10 @@ def _bridge(record: dict[str, Any]) -> str:
     return f"{kind} Without it the sizes differ and nothing can be compared." if record.get("gain") else kind
 
 
+def _agreement(record: dict[str, Any]) -> str:
+    return AGREEMENT_MEANING if record.get("agreement") else ""
+
+
 def _reindexed(record: dict[str, Any]) -> str:
     reindex = record.get("reindex")
     if not reindex:
@@ -283,7 +294,7 @@ def _reindexed(record: dict[str, Any]) -> str:
         f"{points(adds['low'])} to {points(adds['high'])})"
     )
     if share is None:
-        return f"{sentence}; the new model on its own gallery is no better than the old one."
+        return f"{sentence}; the new model on its own gallery finds no more than the old one."
     if share < 0:
         return f"{sentence}; without that, nothing of the possible gain is reached."
     return f"{sentence}; {100 * share:.0f} % of the possible gain is reached without it."
@@ -296,7 +307,8 @@ def _overlap(record: dict[str, Any]) -> str:
     new = "bridged new" if record.get("bridged") else "new"
     return (
         f"Old and {new} queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
-        f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. Agreement is not accuracy."
+        f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. This does not say which of "
+        "them find more."
     )
 
 
@@ -328,14 +340,19 @@ EXPOSURE_MEANING = (
 
 
 def score_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
-    """(name, estimate) of each score and of the share kept."""
+    """(name, estimate) of each score of a mixed gallery and of the share of a re-embedding."""
+    score = "share of a re-embedding's hits" if record["agreement"] else record["score"]
     rows = [
-        (f"{record['score']}, mixed gallery", record["accuracy"]),
-        (f"{record['score']}, without bridges and scales", record["raw_accuracy"]),
-        (f"{record['score']}, everything re-embedded", record["reembedded"]),
-        ("share of re-embedding kept", record["kept"]),
-        ("kept without bridges and scales", record["raw_kept"]),
+        (f"{score}, keep the old model", record["keep"]),
+        (f"{score}, mixed gallery", record["accuracy"]),
+        (f"{score}, without bridges and scales", record["raw_accuracy"]),
     ]
+    if not record["agreement"]:
+        rows += [
+            (f"{score}, re-embed everything", record["reembedded"]),
+            ("share of re-embedding kept", record["kept"]),
+            ("kept without bridges and scales", record["raw_kept"]),
+        ]
     return [(name, found) for name, found in rows if found]
 
 
@@ -377,17 +394,14 @@ def _mixed_basis(record: dict[str, Any]) -> str:
 
 
 def mixed_rule(record: dict[str, Any]) -> str:
-    """How the verdict was reached."""
-    asked = [
-        f"{name} {record[key]:g}"
-        for name, key in (("the share kept at least", "min_kept"), ("every exposure at least", "min_exposure"))
-        if record[key] is not None
-    ]
+    """How gates are answered."""
+    names = (("the share kept", "min_kept"), ("every exposure", "min_exposure"), ("agreement", "min_agreement"))
+    asked = [f"{name} at least {record[key]:g}" for name, key in names if record[key] is not None]
     if not asked:
-        return "No smallest accepted value was given, so the numbers are measured and not judged."
+        return "No smallest exposure, share kept or agreement was asked for."
     return (
-        f"Asked for: {', '.join(asked)}. The verdict is compatible if all intervals lie at or above these values, "
-        "incompatible if one lies below, otherwise not shown."
+        f"Asked for: {', '.join(asked)}. That is reached if all intervals lie at or above these values, missed if one "
+        "lies below, otherwise not shown."
     )
 
 
@@ -401,28 +415,26 @@ _LISTED = 20
 
 
 def check_markdown(record: dict[str, Any]) -> str:
-    """A check as Markdown: verdict, table of tests, evidence; long lists are collapsed."""
-    parts = [f"### {_plain(headline(record))}"]
+    """A check as Markdown: the answers, table of tests, evidence; long lists are collapsed."""
+    parts = [f"### {_plain(headline(record))}", _bullets(lead_sentences(record))]
     if record["kind"] == "history":
-        parts += [_plain(sentence) for sentence in lead_sentences(record)]
         parts += _history(record)
     elif record["kind"] == "mixed":
         parts += _mixed(record)
     else:
-        parts += ["\n".join(f"- {_plain(sentence)}" for sentence in lead_sentences(record))]
-        parts += [_plain(gain_sentence(record)), _table(*score_table(record))]
-        parts += ["\n".join(f"- {_plain(sentence)}" for sentence in evidence_sentences(record))]
+        parts += [_plain(gain_sentence(record)), _table(*score_table(record)), _bullets(evidence_sentences(record))]
         parts += _folded(record)
-    parts += [
-        "\n".join(f"- {_plain(note)}" for note in record["notes"]),
-        f"<sub>{_plain(f'{basis_sentence(record)} {not_covered(record)}')}</sub>",
-    ]
+    parts += [_bullets(record["notes"]), f"<sub>{_plain(f'{basis_sentence(record)} {not_covered(record)}')}</sub>"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def refusal_markdown(reason: str) -> str:
     """Markdown for a check that could not be made."""
-    return f"### Could not be judged: {_plain(reason)}\n"
+    return f"### Not judged: {_plain(reason)}\n"
+
+
+def _bullets(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
 
 
 def _folded(record: dict[str, Any]) -> list[str]:
@@ -438,7 +450,7 @@ def _folded(record: dict[str, Any]) -> list[str]:
 
 
 def _history(record: dict[str, Any]) -> list[str]:
-    marks = {"compatible": "✔", "incompatible": "✘", "not shown": "?", None: ""}
+    marks = {"better": "✔", "worse": "✘", "not shown": "?", None: ""}
     rows = []
     for t, name in enumerate(record["models"]):
         cells = [
@@ -454,7 +466,7 @@ def _history(record: dict[str, Any]) -> list[str]:
         for name in ("AC", "AA", "ACA")
         if record[name]["value"] is not None
     )
-    key = f"{record['score']} in per cent; ✔ compatible, ✘ incompatible, ? not shown."
+    key = f"{record['score']} in per cent; ✔ better than keeping the old model, ✘ worse, ? not shown."
     return [matrix, key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
 
 

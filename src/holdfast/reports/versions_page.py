@@ -18,7 +18,7 @@ from holdfast.reports.html import DASH, document, in_columns, plain_table, text
 from holdfast.reports.style import check_style
 
 VERSION_HEADS = ("Version", "Folder", "Method", "Classes", "Trained on", "Own gallery %")
-CHECK_HEADS = ("Version", "Compared with", "Queries of", "Gain, points", "Strict verdict", "Loss accepted")
+CHECK_HEADS = ("Version", "Compared with", "Queries of", "Gain, points", "Against keeping", "Loss accepted")
 EXPOSURE_HEADS = ("New version", "Items of version", "Bridge", "Exposure at 1", "Exposure at 10", "Without bridge")
 EXPOSURE_NOTE = (
     "Expected exposure of items that an older version embedded, in a gallery of both versions: their share of the "
@@ -40,7 +40,7 @@ def render_versions(record: dict[str, Any], title: str | None = None) -> str:
     body = [
         f"<h1>{text(title)}</h1>",
         f'<div class="headline {mood}"><p>{text(headline(history))}</p>'
-        + "".join(f'<p class="note">{text(one)}</p>' for one in lead_sentences(history))
+        + "".join(f'<p class="note">{text(sentence)}</p>' for sentence in lead_sentences(history))
         + "</div>",
         "".join(f'<p class="warning">{text(note)}.</p>' for note in (*record["notes"], *history["notes"])),
         f"<p>{text(measured_sentence(record))}</p>",

@@ -5,10 +5,8 @@ the socket in the gallery's folder only (``local_socket``). Without fastapi: the
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -19,14 +17,14 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 
 def _register(
-    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, **options: Any
+    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str | None, **options: Any
 ) -> Any:
     def progress(stage: str, done: int, total: int) -> None:
         if stop.is_set():
             raise HoldfastError("stopped; the model was not registered")
         on_progress({"stage": stage, "done": done, "total": total})
 
-    return gallery.register(Path(model), progress=progress, **options).as_json()
+    return gallery.register(model, progress=progress, **options).as_json()
 
 
 def _backfill(
@@ -43,20 +41,6 @@ def _backfill(
 
 def _rollback(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
     return _managed(gallery).rollback(stop=stop, progress=lambda state: on_progress(state.figures()), **options)
-
-
-def _move(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
-    copied, started = 0, time.monotonic()
-
-    def progress(more: int) -> None:
-        nonlocal copied
-        copied += more
-        on_progress({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
-
-    managed = _managed(gallery)
-    before = managed.stats()["engine"]
-    found = managed.move(stop=stop, progress=progress, **options)
-    return {"from": before, "copied": copied, **found}
 
 
 def _add(
@@ -109,7 +93,6 @@ TASKS: dict[str, Callable[..., Any]] = {
     "register": _register,
     "backfill": _backfill,
     "rollback": _rollback,
-    "move": _move,
     "add": _add,
     "search": _search,
     "delete": _delete,

@@ -8,24 +8,26 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from torch import Tensor
 
 from holdfast.core.errors import HoldfastError, UnavailableError
+from holdfast.embedders.model_inputs import ImagesInput
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
 from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.item_limits import MOST_FIELDS
 from holdfast.gallery.models import batch_sizes, unit_row
-from holdfast.gallery.versions import Version
+from holdfast.gallery.versions import IMAGES, Version
 from holdfast.service.batcher import Batcher, SetResult
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
 from holdfast.service.request_errors import LOG, RequestError
 from holdfast.service.request_models import Model, bounds_of, check_bounds, parse_json, read_checked
 from holdfast.service.worker_pool import WorkerPool
-from holdfast.train.encoders import Encoder, Preprocess
+
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
 
 Result = TypeVar("Result")
 
@@ -383,7 +385,7 @@ class DecodedImage:
     """
 
     version: Version
-    encoder: Encoder
+    encoder: "ImageEncoder"
     pixels: bytes
 
 
@@ -396,19 +398,22 @@ class ImageEmbedder:
     @property
     def batch_size(self) -> int:
         """The number of images for one call of ``embed`` that suits the device."""
-        return batch_sizes(self._models.device).queries
+        newest = self._models.newest()
+        return batch_sizes(self._models.encoder(newest) if self.takes_images() else None).queries
 
     def takes_images(self) -> bool:
-        """Whether the newest model embeds images, not vectors. Loads the model if necessary."""
-        return isinstance(self._models.encoder(self._models.newest()).preprocess, Preprocess)
+        """Whether the newest version has a model that embeds images, and can run it."""
+        newest = self._models.newest()
+        return newest.embeds == IMAGES and newest.embeds_here
 
-    def decoding_task(self, max_pixels: int) -> tuple[Version, Encoder, dict[str, Any]]:
+    def decoding_task(self, max_pixels: int) -> "tuple[Version, ImageEncoder, dict[str, Any]]":
         """The newest version, its model, and the task for ``worker_process`` that prepares an image for it."""
         version = self._models.newest()
-        encoder = self._models.encoder(version)
-        wanted = encoder.preprocess
-        if not isinstance(wanted, Preprocess):
+        if version.embeds != IMAGES:
             raise HoldfastError(f"version {version.number} takes no images; search it by vector")
+        encoder = self._models.encoder(version)
+        wanted = encoder.input
+        assert isinstance(wanted, ImagesInput)
         task = {
             "task": "image",
             "colour": wanted.colour,
@@ -435,11 +440,9 @@ class ImageEmbedder:
         return found
 
 
-def _stacked(images: Sequence[bytes], encoder: Encoder) -> Tensor:
-    """Prepared pixels as the network's input, N x C x H x W."""
-    assert isinstance(encoder.preprocess, Preprocess)
-    shape = (*encoder.preprocess.height_width, encoder.preprocess.channels)
-    return encoder.preprocess(np.stack([np.frombuffer(one, np.uint8).reshape(shape) for one in images]))
+def _stacked(images: Sequence[bytes], encoder: "ImageEncoder") -> np.ndarray:
+    """Prepared pixels as the model's input, uint8 N x H x W x C."""
+    return np.stack([np.frombuffer(pixels, np.uint8).reshape(encoder.input.array_shape) for pixels in images])
 
 
 FIRST_PLACES = 10

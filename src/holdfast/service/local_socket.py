@@ -1,6 +1,6 @@
 """The socket in the gallery's folder, which only the user who runs the server can open, and its admin endpoints.
 
-They are for the owner of the gallery: register, backfill, roll back, move, and items by their paths. They exist on this
+They are for the owner of the gallery: register, backfill, roll back, and items by their paths. They exist on this
 socket only, because they name files of this machine. The answer is a line of JSON for each progress,
 ``{"progress": ...}``, then one with the ``result`` or the ``error``. Closing the connection stops a task that can be
 resumed.

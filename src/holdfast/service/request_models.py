@@ -1,6 +1,6 @@
 """The JSON bodies of requests: their schemas, and parsing them within bounds.
 
-Without fastapi and torch: worker processes import this file, and they should start fast.
+Without fastapi: worker processes import this file, and they should start fast.
 """
 
 import base64

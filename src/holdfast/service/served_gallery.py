@@ -16,11 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.versions import VectorSizes
 from holdfast.service.admin_tasks import OnProgress
 
@@ -142,24 +144,26 @@ class ServedGallery:
 
     def register(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         force: bool = False,
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
-        """See ``Gallery.register``. ``new_vectors`` is a file that the serving process can read."""
+        """See ``Gallery.register``. Vectors are files that the serving process can read."""
         options: dict[str, Any] = {"force": force, "bridge": bridge, "bridge_pairs": bridge_pairs}
-        if isinstance(new_vectors, str | Path):
-            options["new_vectors"] = _absolute(new_vectors)
-        elif new_vectors is not None:
-            raise HoldfastError(f"{self._folder}: is being served; give the new vectors as a file")
+        for name, vectors in (("new_vectors", new_vectors), ("old_vectors", old_vectors)):
+            if isinstance(vectors, str | Path):
+                options[name] = _absolute(vectors)
+            elif vectors is not None:
+                raise HoldfastError(f"{self._folder}: is being served; give the vectors as a file")
         found = self._run(
             "register",
             on_progress=lambda figures: progress(figures["stage"], figures["done"], figures["total"]),
-            model=_absolute(model),
+            model=None if model is None else _absolute(model),
             **options,
         )
         return Version(**found)
@@ -191,6 +195,7 @@ class ServedGallery:
         self,
         image: str | Path | None = None,
         *,
+        vector: ArrayLike | None = None,
         id: str | None = None,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
@@ -201,6 +206,8 @@ class ServedGallery:
         options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact, "offset": offset}
         if indexed_by is not None:
             options["indexed_by"] = list(indexed_by)
+        if vector is not None:
+            options["vector"] = real_array(vector, "query").tolist()
         path = None if image is None else _absolute(image)
         return [Hit(**row) for row in self._run("search", image=path, **options)]
 

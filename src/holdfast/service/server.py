@@ -106,6 +106,5 @@ def _load_model(gallery: OpenGallery, limits: Limits) -> None:
     embedder = ImageEmbedder(gallery)
     if embedder.takes_images():
         version, encoder, _ = embedder.decoding_task(limits.pixels)
-        assert encoder.preprocess is not None
-        grey = bytes([128]) * math.prod(encoder.preprocess.input_shape)
+        grey = bytes([128]) * math.prod(encoder.input.array_shape)
         embedder.embed([DecodedImage(version, encoder, grey)])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_tensors, write_tensors
+from holdfast.train.tensor_files import read_torch, write_torch
 
 PATHS = 4
 """Parallel bottlenecks of a residual block."""
@@ -50,11 +50,11 @@ class SpaceMap(nn.Module):
         return mapped
 
     def save(self, path: Path) -> None:
-        write_tensors(path, self.state_dict())
+        write_torch(path, self.state_dict())
 
     @classmethod
     def load(cls, path: Path) -> "SpaceMap":
-        tensors, _ = read_tensors(path)
+        tensors, _ = read_torch(path)
         try:
             blocks = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
             if blocks:

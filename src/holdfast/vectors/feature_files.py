@@ -24,6 +24,7 @@ from holdfast.vectors.feature_set import (
 )
 from holdfast.vectors.feature_shards import FeatureShards, is_shard_folder
 from holdfast.vectors.vector_tables import (
+    BY_RULE,
     Columns,
     CopiedRows,
     holds_lists,
@@ -37,10 +38,7 @@ _BATCH = 8192  # rows of a parquet file read at a time
 _MOST_COPIED, _MOST_RATIO = 2**30, 100
 
 
-_BY_RULE = Columns()
-
-
-def read_features(path: Path | str, role: str, columns: Columns = _BY_RULE) -> FeatureSet:
+def read_features(path: Path | str, role: str, columns: Columns = BY_RULE) -> FeatureSet:
     """Features from a file or a folder, with their labels and ids. Nothing is unpickled.
 
     path: one of these; labels and ids may be missing.

@@ -10,6 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import counted, have
 from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_set import FeatureSet, feature_set, shorten
+from holdfast.vectors.vector_tables import BY_RULE, Columns
 
 Source = str | Path | FeatureSet | tuple[ArrayLike | None, ...]
 
@@ -85,8 +86,11 @@ def _common_labels(
     return before
 
 
-def open_features(source: Source | ArrayLike, name: str, role: str) -> FeatureSet:
-    """``source`` as a FeatureSet. name: the name of arrays in messages. role: "query" or "gallery"."""
+def open_features(source: Source | ArrayLike, name: str, role: str, columns: Columns = BY_RULE) -> FeatureSet:
+    """``source`` as a FeatureSet.
+
+    name: the name of arrays in messages. role: "query" or "gallery". columns: names in a file, as of ``read_features``.
+    """
     if isinstance(source, FeatureSet):
         return source
     if isinstance(source, tuple):
@@ -94,5 +98,5 @@ def open_features(source: Source | ArrayLike, name: str, role: str) -> FeatureSe
             raise HoldfastError(f"{name}: give a file, (features, labels) or (features, labels, ids)")
         return feature_set(name, source[0], *source[1:])
     if isinstance(source, str | Path):
-        return read_features(source, role)
+        return read_features(source, role, columns)
     return feature_set(name, source)

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import are, counted
-from holdfast.train.geometry import unit
 from holdfast.vectors.feature_set import FeatureSet, shorten
+from holdfast.vectors.lengths import row_lengths, unit
 from holdfast.vectors.neighbours import Neighbours, merge_neighbours, nearest
 
 BLOCK_BYTES = 1 << 27
@@ -33,15 +34,17 @@ class VectorProblems:
     zero: list[int] = field(default_factory=list)
     rescaled: bool = False
 
-    def inspect(self, numbers: np.ndarray, raw: Tensor) -> Tensor:
+    def inspect(self, numbers: np.ndarray, raw: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Record the unusable rows of ``raw`` (n x d, the rows ``numbers``); returns which are usable (n, boolean)."""
-        lengths = raw.norm(dim=1)
-        finite = lengths.isfinite() & raw.isfinite().all(1) if not bool(lengths.isfinite().all()) else lengths >= 0
+        lengths = row_lengths(raw)
+        finite = np.isfinite(lengths)
+        if not finite.all():
+            finite &= np.isfinite(raw).all(axis=1)
         good = finite & (lengths > 0)
-        if not bool(good.all()):
-            self.not_finite += numbers[(~finite).cpu().numpy()].tolist()
-            self.zero += numbers[(finite & (lengths == 0)).cpu().numpy()].tolist()
-        self.rescaled |= bool(((lengths[good] - 1).abs() > _LENGTH_TOLERANCE).any())
+        if not good.all():
+            self.not_finite += numbers[~finite].tolist()
+            self.zero += numbers[finite & (lengths == 0)].tolist()
+        self.rescaled |= bool((np.abs(lengths[good] - 1) > _LENGTH_TOLERANCE).any())
         return good
 
     def refuse(self) -> None:
@@ -64,85 +67,91 @@ class VectorProblems:
         return found
 
 
-def unit_queries(queries: FeatureSet, rows: np.ndarray, device: torch.device | str) -> tuple[Tensor, VectorProblems]:
+def unit_queries(queries: FeatureSet, rows: np.ndarray) -> tuple[NDArray[np.float32], VectorProblems]:
     """The queries of these row numbers as unit rows; an unusable query becomes zeros and finds nothing.
 
     Refused if all are unusable.
     """
-    raw = float32(queries.rows.take(rows), device)
+    raw = float32(queries.rows.take(rows))
     problems = VectorProblems(queries.name, len(queries))
     good = problems.inspect(rows, raw)
-    if not bool(good.any()):
+    if not good.any():
         raise HoldfastError(f"{queries.name}: holds no usable query; all are zero or not finite")
-    return unit(torch.where(good[:, None], raw, 0.0)), problems
+    return unit(np.where(good[:, None], raw, np.float32(0))), problems
 
 
 def unit_blocks(
-    gallery: FeatureSet, problems: VectorProblems, device: torch.device | str, progress: Progress
-) -> Iterator[tuple[np.ndarray, Tensor]]:
+    gallery: FeatureSet, problems: VectorProblems, progress: Progress
+) -> Iterator[tuple[np.ndarray, NDArray[np.float32]]]:
     """Row numbers and unit rows, block by block; unusable rows are left out and recorded in ``problems``."""
     height = max(1, BLOCK_BYTES // (4 * gallery.dim))
     if height > _CHUNK:
         height -= height % _CHUNK
     for start in range(0, len(gallery), height):
         stop = min(start + height, len(gallery))
-        raw = float32(gallery.rows.block(start, stop), device)
+        raw = float32(gallery.rows.block(start, stop))
         numbers = np.arange(start, stop)
         good = problems.inspect(gallery.row_numbers(start, stop), raw)
-        if not bool(good.all()):
-            raw, numbers = raw[good], numbers[good.cpu().numpy()]
+        if not good.all():
+            raw, numbers = raw[good], numbers[good]
         if len(numbers):
             yield numbers, unit(raw)
         progress(gallery.name, stop, len(gallery))
 
 
 def search_blocks(
-    blocks: Iterator[tuple[np.ndarray, Tensor]], query_sets: Sequence[Tensor], k: int, name: str
+    blocks: Iterator[tuple[np.ndarray, NDArray[np.float32]]],
+    query_sets: Sequence[NDArray[np.float32]],
+    k: int,
+    name: str,
+    device: Any = "cpu",
 ) -> tuple[list[Neighbours], np.ndarray]:
     """The ``k`` best rows for each set of unit queries, and the numbers of all usable rows."""
     best: list[Neighbours | None] = [None] * len(query_sets)
     usable = []
     for numbers, features in blocks:
-        where = torch.from_numpy(numbers).to(features.device)
         usable.append(numbers)
         for i, queries in enumerate(query_sets):
-            found = nearest(queries, features, k)
-            found = Neighbours(found.scores, where[found.indices])
+            hits = nearest(queries, features, k, device=device)
+            hits = Neighbours(hits.scores, numbers[hits.indices])
             earlier = best[i]
-            best[i] = found if earlier is None else merge_neighbours(earlier, found, k)
+            best[i] = hits if earlier is None else merge_neighbours(earlier, hits, k)
     if not usable:
         raise HoldfastError(f"{name}: holds no usable vector; all are zero or not finite")
-    return [found for found in best if found is not None], np.concatenate(usable)
+    return [hits for hits in best if hits is not None], np.concatenate(usable)
 
 
 def class_templates(
-    blocks: Iterator[tuple[np.ndarray, Tensor]], codes: np.ndarray, dim: int, device: torch.device | str
-) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    blocks: Iterator[tuple[np.ndarray, NDArray[np.float32]]], codes: np.ndarray, dim: int
+) -> tuple[NDArray[np.float32], np.ndarray, np.ndarray]:
     """One unit vector per class, the mean of its unit rows; the classes, ascending; the numbers of the rows used."""
-    sums = torch.zeros(int(codes.max()) + 1, dim, device=device)
+    sums = np.zeros((int(codes.max()) + 1, dim), dtype=np.float32)
     usable = []
     for numbers, features in blocks:
-        sums.index_add_(0, torch.from_numpy(codes[numbers]).to(device), features)
+        order = np.argsort(codes[numbers], kind="stable")
+        present, first = np.unique(codes[numbers][order], return_index=True)
+        sums[present] += np.add.reduceat(features[order], first, axis=0)
         usable.append(numbers)
     rows = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
     classes = np.unique(codes[rows])
-    return unit(sums[torch.from_numpy(classes).to(device)]), classes, rows
+    return unit(sums[classes]), classes, rows
 
 
-def float32(array: np.ndarray, device: torch.device | str) -> Tensor:
-    """Rows of any number type as float32 on ``device``.
+def float32(array: ArrayLike) -> NDArray[np.float32]:
+    """Rows of any number type as float32.
 
     Rows with a length that float32 cannot represent are scaled first: only directions are compared.
     """
-    with np.errstate(over="ignore"):
-        rows = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-    lengths = rows.norm(dim=1)
-    extreme = np.flatnonzero(~((lengths > _SHORT) & (lengths < _LONG)).numpy())
+    given = real_array(array, "vectors")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows: NDArray[np.float32] = np.ascontiguousarray(given, dtype=np.float32)
+    lengths = row_lengths(rows)
+    extreme = np.flatnonzero(~((lengths > _SHORT) & (lengths < _LONG)))
     if len(extreme):
-        rows = rows.clone()  # the array belongs to the caller, and may be a file that is only open for reading
+        rows = rows.copy()  # the array belongs to the caller, and may be a file that is only open for reading
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-            exact = array[extreme].astype(np.float64)
+            exact = given[extreme].astype(np.float64)
         largest = np.abs(exact).max(axis=1, keepdims=True)
         usable = np.isfinite(largest) & (largest > 0)  # NaN, infinite and zero rows are kept, so that they are reported
-        rows[torch.from_numpy(extreme)] = torch.from_numpy(np.divide(exact, largest, out=exact, where=usable)).float()
-    return rows.to(device)
+        rows[extreme] = np.divide(exact, largest, out=exact, where=usable)
+    return rows

@@ -68,6 +68,10 @@ class Columns(NamedTuple):
             raise HoldfastError(f"{source}: {kind} has no named columns; leave out --id, --vector and --label")
 
 
+BY_RULE = Columns()
+"""No column is named."""
+
+
 class CopiedRows:
     """Rows of a table, copied block by block to an unnamed temporary file. All blocks have one size and one type.
 

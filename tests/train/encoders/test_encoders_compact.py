@@ -56,8 +56,8 @@ def test_cosines_and_ranking_across_models(models, query, gallery):
     expected = full[query] @ full[gallery].T
     carried = change_basis(small[query], bases[query], bases[gallery])
     torch.testing.assert_close(carried @ small[gallery].T, expected, atol=1e-5, rtol=0)
-    found = nearest(carried, small[gallery], 10).indices
-    best = nearest(full[query], full[gallery], 10).scores
+    found = torch.from_numpy(nearest(carried, small[gallery], 10).indices)
+    best = torch.from_numpy(nearest(full[query], full[gallery], 10).scores)
     assert (expected.gather(1, found) - best).abs().max() <= 1e-5  # the same up to swaps between equal scores
 
 

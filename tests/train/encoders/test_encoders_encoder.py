@@ -10,9 +10,9 @@ from PIL import Image
 from torch import nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_tensors
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.methods import METHODS
+from holdfast.train.tensor_files import read_torch
 
 GREY = Preprocess(size=28, mean=(0.13,), std=(0.31,), colour="grey")
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 28, 28, 1), dtype=np.uint8)
@@ -146,7 +146,7 @@ def test_half_precision_and_compiled_wrappers_survive(encoder, tmp_path):
     encoder.save_pretrained(tmp_path / "m")
     again = Encoder.from_pretrained(tmp_path / "m")
     assert again.projection.weight.dtype == torch.bfloat16
-    assert not any("_orig_mod" in key for key in read_tensors(tmp_path / "m" / "model.safetensors")[0])
+    assert not any("_orig_mod" in key for key in read_torch(tmp_path / "m" / "model.safetensors")[0])
 
 
 def test_info_survives_and_an_older_model_is_replaced(encoder, tmp_path):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_tensors, write_tensors
 from holdfast.train.engine import Cancellation, Cancelled, FitOptions, fit
 from holdfast.train.engine.checkpoint import CheckpointFile
 from holdfast.train.events import ignore_event
 from holdfast.train.methods import ER, Method, SimplexHOC
+from holdfast.train.tensor_files import read_torch, write_torch
 
 EVERY_STEP = {"checkpoint_minutes": 0.0, "epochs": 3, "batch_size": 8, "crop_padding": 1}
 
@@ -133,7 +133,7 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(what, reason, make_small, 
     with pytest.raises(HoldfastError, match=f"{reason}; the last good checkpoint is kept") as error:
         fit(make_small(), method, task, device_images, options=FitOptions(**EVERY_STEP), checkpoint=file)
     assert "\n" not in str(error.value)
-    tensors, metadata = read_tensors(file.path)
+    tensors, metadata = read_torch(file.path)
     assert '"step": 4' in metadata["position"]
     assert all(tensor.isfinite().all() for name, tensor in tensors.items() if name.startswith("encoder."))
 
@@ -164,7 +164,7 @@ def test_truncated_checkpoint(cut, make_small, two_tasks, device_images, tmp_pat
 @pytest.mark.parametrize("metadata", [{}, {"position": "3"}, {"position": "{"}, {"position": '{"task": 2}'}])
 def test_other_files_are_no_checkpoints(metadata, make_small, two_tasks, device_images, tmp_path):
     file = CheckpointFile(tmp_path / "c.safetensors")
-    write_tensors(file.path, {"x": torch.zeros(1)}, metadata)
+    write_torch(file.path, {"x": torch.zeros(1)}, metadata)
     with pytest.raises(HoldfastError, match="delete it"):
         trained(make_small, two_tasks, device_images, file)
 
@@ -211,10 +211,10 @@ def test_a_checkpoint_without_a_record_of_its_training_still_resumes(make_small,
     file = CheckpointFile(tmp_path / "c.safetensors")
     with pytest.raises(KilledError):
         trained(make_small, two_tasks, device_images, file, StopAfter(6))
-    tensors, metadata = read_tensors(file.path)
+    tensors, metadata = read_torch(file.path)
     position = json.loads(metadata["position"])
     del position["training"]  # as older versions wrote it
-    write_tensors(file.path, tensors, {"position": json.dumps(position)})
+    write_torch(file.path, tensors, {"position": json.dumps(position)})
     again = StopAfter(-1)
     found = trained(make_small, two_tasks, device_images, file, again)
     assert again.events[0].step == position["step"] > 0

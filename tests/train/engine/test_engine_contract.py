@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors
 from holdfast.train.data import ImageSet, canonical
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.encoders import BACKBONES, Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, RunControl, ScenarioSetup, train_scenario
 from holdfast.train.methods import METHODS, Batch, Progress
 from holdfast.train.scenarios import SCENARIOS, ModelSpace, Scenario, SlotRegistry
+from holdfast.train.tensor_files import read_torch
 
 OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.01, crop_padding=1, flip=False, checkpoint_minutes=0)
 
@@ -206,7 +206,7 @@ def test_what_a_method_keeps_gives_the_same_loss_again(method, tmp_path, glyph_i
     fresh = make_method(method, 6)
     torch.manual_seed(1)  # what begin draws anew must be replaced by what was saved
     fresh.begin(two_tasks.tasks[1], dim)
-    fresh.restore(read_tensors(folder.method(2))[0])
+    fresh.restore(read_torch(folder.method(2))[0])
     for one in (trained, fresh):
         torch.manual_seed(2)
         one.begin(ThirdTask(), dim)

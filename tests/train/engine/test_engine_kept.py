@@ -6,11 +6,11 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine import FitOptions, KeptFeatures, ScenarioSetup, buffer_features, fit, train_scenario
 from holdfast.train.methods import ER, Method, SimplexHOC, SimplexHOCViews
 from holdfast.train.scenarios import ModelSpace, cl2r, iam_cl2r
+from holdfast.train.tensor_files import read_torch
 
 OPTIONS = FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False)
 
@@ -85,7 +85,7 @@ def test_each_replayed_image_gets_its_own_past(trained_folder, three_tasks, devi
 def test_features_are_saved_with_the_model_that_gave_them(trained_folder, three_tasks):
     folder, _ = trained_folder
     for number, following in ((1, three_tasks.tasks[1]), (2, three_tasks.tasks[2])):
-        saved, _ = read_tensors(folder.kept_features(number))
+        saved, _ = read_torch(folder.kept_features(number))
         assert saved["rows"].tolist() == following.buffer_indices.tolist()
         torch.testing.assert_close(saved["features"].norm(dim=1), torch.ones(len(following.buffer_indices)))
     assert not folder.kept_features(3).exists()  # nobody comes after

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors
 from holdfast.train.engine import FitOptions, ScenarioSetup, train_scenario
 from holdfast.train.methods import ER, SimplexHOC
 from holdfast.train.scenarios import cl2r
+from holdfast.train.tensor_files import read_torch
 
 
 def trained(folder, glyph_images, device_images, make_small, make_method, **options):
@@ -27,7 +27,7 @@ def trained(folder, glyph_images, device_images, make_small, make_method, **opti
         options=FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False, **options),
     )
     train_scenario(scenario, device_images, RunFolder(folder), setup)
-    return terms, read_tensors(RunFolder(folder).model(1) / "model.safetensors")[0]
+    return terms, read_torch(RunFolder(folder).model(1) / "model.safetensors")[0]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors, write_tensors
 from holdfast.train import losses
 from holdfast.train.encoders import ModelFeatures, read_space_maps
 from holdfast.train.engine import FitOptions, RunControl, ScenarioSetup, train_scenario
@@ -23,6 +22,7 @@ from holdfast.train.geometry import unit
 from holdfast.train.methods import LCE
 from holdfast.train.scenarios import cl2r
 from holdfast.train.space_map import PATHS, ResidualBlock, SpaceMap, map_features
+from holdfast.train.tensor_files import read_torch, write_torch
 
 HIDDEN = 3
 
@@ -97,7 +97,7 @@ def test_a_saved_map_of_blocks_applies_its_running_statistics(tmp_path):
 def test_a_file_with_a_block_of_another_shape_is_refused(tmp_path):
     state = trained_map().state_dict()
     for name, tensor in (("blocks.1.middle.weight", torch.zeros(2)), ("blocks.0.enter.weight", torch.zeros(3))):
-        write_tensors(tmp_path / "map.safetensors", {**state, name: tensor})
+        write_torch(tmp_path / "map.safetensors", {**state, name: tensor})
         with pytest.raises(HoldfastError, match="not a map between feature spaces"):
             SpaceMap.load(tmp_path / "map.safetensors")
 
@@ -221,7 +221,7 @@ def test_a_resumed_run_gives_the_same_models_and_maps(finished, tmp_path):
     assert not RunFolder(tmp_path).model(2).exists()
     resumed = run(tmp_path)
     for path in ("models/02/method.safetensors", "models/03/method.safetensors", "models/03/space_map.safetensors"):
-        one, other = read_tensors(finished.path / path)[0], read_tensors(resumed.path / path)[0]
+        one, other = read_torch(finished.path / path)[0], read_torch(resumed.path / path)[0]
         assert list(one) == list(other)
         assert all(torch.equal(tensor, other[name]) for name, tensor in one.items()), path
 
@@ -229,8 +229,8 @@ def test_a_resumed_run_gives_the_same_models_and_maps(finished, tmp_path):
 def test_the_forward_map_is_saved_with_the_model_and_used_for_galleries(finished):
     maps = read_space_maps(finished, 3)
     assert [one is None for one in maps] == [True, False, False]
-    state = read_tensors(finished.method(3))[0]
-    saved = read_tensors(finished.space_map(3))[0]
+    state = read_torch(finished.method(3))[0]
+    saved = read_torch(finished.space_map(3))[0]
     assert saved.keys() == {n.removeprefix("forward_map.") for n in state if n.startswith("forward_map.")}
     assert all(torch.equal(tensor, state[f"forward_map.{name}"]) for name, tensor in saved.items())
     assert saved["blocks.0.enter_norm.num_batches_tracked"].item() == OPTIONS.epochs

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import write_tensors
 from holdfast.train.geometry import unit
 from holdfast.train.space_map import SpaceMap, map_features
+from holdfast.train.tensor_files import write_torch
 
 
 def identity(dim):
@@ -92,7 +92,7 @@ GOOD = SpaceMap(2, 2, 4).state_dict()
 )
 def test_a_file_of_other_tensors_is_refused_in_one_line(tmp_path, tensors):
     path = tmp_path / "map.safetensors"
-    write_tensors(path, tensors)
+    write_torch(path, tensors)
     with pytest.raises(HoldfastError, match="not a map between feature spaces") as refused:
         SpaceMap.load(path)
     assert str(path) in str(refused.value)

@@ -8,7 +8,6 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors
 from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
@@ -20,6 +19,7 @@ from holdfast.train.geometry import paired_cosine
 from holdfast.train.methods import METHODS
 from holdfast.train.scenarios import SlotRegistry, cl2r
 from holdfast.train.scenarios.slots import refuse_incompatible_slots_in_run
+from holdfast.train.tensor_files import read_torch
 
 CLASSES, DIM, SLOTS = tuple("abcdefgh"), 12, 13
 OPTIONS = FitOptions(epochs=1, batch_size=16, lr=0.01, crop_padding=0, flip=False)
@@ -115,7 +115,7 @@ def test_a_resumed_run_is_the_same(run, tmp_path):
     again = RunFolder(tmp_path)
     train_scenario(replace(scenario(), tasks=scenario().tasks[:1]), vectors(), again, setup(name))
     train_scenario(scenario(), vectors(), again, setup(name))
-    states = [read_tensors(one.method(3))[0] for one in (folder, again)]
+    states = [read_torch(one.method(3))[0] for one in (folder, again)]
     assert states[0].keys() == states[1].keys()
     for key in states[0]:
         assert torch.equal(torch.as_tensor(states[0][key]), torch.as_tensor(states[1][key])), key

@@ -58,7 +58,7 @@ def test_a_turned_space_needs_a_bridge():
         assert 0.8 < found["exposure"][places] < 1.25
     features = [extract(model, images) for model in (new, old)]
     labels = [images.class_names[label] for label in images.labels]
-    assert {**found, **Bridge.fit(*features, labels=labels).summary()} == found
+    assert {**found, **Bridge.fit(new=features[0], old=features[1], labels=labels).summary()} == found
 
 
 def test_the_same_space_needs_none():

@@ -11,12 +11,12 @@ from letters_on_disk import SIZE, rolled, write_folder
 
 from holdfast.core.checksums import write_checksums
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import write_tensors
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions
 from holdfast.train.engine.slots import grow_models
 from holdfast.train.experiments.update_recipes import start_from_recipe as start
 from holdfast.train.experiments.update_recipes import update_from_recipe as update
+from holdfast.train.tensor_files import write_torch
 from holdfast.train.versions import VersionSettings, report_versions
 from holdfast.train.versions import start as start_in_python
 from holdfast.train.versions import update as update_in_python
@@ -122,7 +122,7 @@ def test_more_slots_do_not_mend_a_broken_seal(copied):
 def test_a_verdict_edited_by_hand_is_not_told_again(first, second, photos, tmp_path):
     out = shutil.copytree(second, tmp_path / "2")
     record = json.loads((out / "check.json").read_text())
-    (out / "check.json").write_text(json.dumps({**record, "verdict": "compatible", "exit_code": 0}))
+    (out / "check.json").write_text(json.dumps({**record, "verdict": "better", "exit_code": 0}))
     with pytest.raises(HoldfastError, match=r"check\.json: changed since the model was written"):
         update(first, photos / "2", out, device="cpu")
 
@@ -206,7 +206,7 @@ def test_a_recipe_that_contradicts_the_model(first, recipe, photos, out):
 
 def test_other_things(first, photos, tmp_path, out):
     refused("unknown backbone 'nothing'", first, photos / "2", out, replace_with="nothing")
-    refused("min-gain is a fraction", first, photos / "2", out, min_gain=3.0)
+    refused("max-loss is a fraction", first, photos / "2", out, max_loss=3.0)
     refused("no image of a class", first, photos / "2", out, buffer_from=photos / "3")
     with pytest.raises(HoldfastError, match="--out must not be the model itself"):
         update(first, photos / "2", first, device="cpu")
@@ -293,7 +293,7 @@ def test_a_network_or_weights_that_do_not_fit(photos, recipe, tmp_path, out):
     )
     weights = build_backbone("small", width=8, in_channels=1).state_dict()
     name = next(iter(weights))
-    write_tensors(tmp_path / "w.safetensors", {"mine" if key == name else key: t for key, t in weights.items()})
+    write_torch(tmp_path / "w.safetensors", {"mine" if key == name else key: t for key, t in weights.items()})
     refused_at_the_start(f"missing: {name}; unexpected: mine", f'backbone.weights="{tmp_path}/w.safetensors"')
 
 

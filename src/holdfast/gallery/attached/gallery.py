@@ -4,17 +4,16 @@ Its folder holds ``attached.json`` (the address of the vectors, without a passwo
 """
 
 import contextlib
+import hashlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from holdfast.bridges import NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
@@ -22,8 +21,9 @@ from holdfast.bridges.scores import SAME
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.storage import read_json, replacing_folder, write_json
 from holdfast.core.wording import counted
+from holdfast.embedders.slot_registry import SlotRegistry
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, with_absolute_folder, without_password
+from holdfast.gallery.attached.source import Address, AttachedSource, with_absolute_folder, without_password
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
 from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.filters import Filter
@@ -31,29 +31,27 @@ from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.given_vectors import NewVectors
 from holdfast.gallery.items import Hit
-from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress, VectorSource
+from holdfast.gallery.models import device_name, load_encoder, prepare_image
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress
 from holdfast.gallery.registration import RegisterOptions
 from holdfast.gallery.searching import checked_indexed_by, checked_k, checked_offset
+from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
 from holdfast.gallery.versions import (
-    MODEL,
     Candidate,
     Version,
     copy_model,
+    read_basis,
     read_candidate,
     space_conflict,
 )
-from holdfast.train.devices import resolve_device
-from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.preprocess import ImageLike
-from holdfast.train.geometry import unit
-from holdfast.train.scenarios import SlotRegistry
+from holdfast.vectors.lengths import unit
 
-RECORD = "attached.json"
+if TYPE_CHECKING:
+    from holdfast.embedders.image_encoder import ImageEncoder
+    from holdfast.embedders.model_inputs import ImageLike
+
 FORMAT = "holdfast-attached"
-_LEAST_CANDIDATES = 100
-"""Vectors fetched at least, if the store's order is not the order of true cosines."""
 _FETCHED_AT_ONCE = 500
 """Stored vectors that are fetched by id at a time."""
 
@@ -72,44 +70,50 @@ class AttachedGallery:
     device: where its models embed.
     """
 
-    def __init__(self, folder: Path, url: str | None, device: torch.device) -> None:
+    def __init__(self, folder: Path, url: str | None, device: str) -> None:
         self._folder, self.device = folder, device
-        record = read_json(folder / RECORD)
+        record = read_json(GalleryFolder(folder).attached)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
+            raise HoldfastError(f"{GalleryFolder(folder).attached}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
         self._is_alone = False
-        with explain_damage(folder / RECORD):
+        with explain_damage(GalleryFolder(folder).attached):
             self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
             address = Address(**record["address"])
-        # On the CPU: only its weights are read here, and ``stats`` should not need the GPU.
-        first = Encoder.from_pretrained(self._models.folder(0) / MODEL)
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
         try:
-            self._space: StoredSpace = stored_space(first, self._source.dim, self._models.folder(0))
+            first, home = self._models.version(0), self._models.folder(0)
+            self._space = stored_space(
+                Candidate(home, first.dim, first.weights_sha256, None, read_basis(home)), self._source.dim
+            )
         except BaseException:
             self._source.close()
             raise
 
     @classmethod
     def attach(
-        cls, folder: str | Path, address: Address, model: str | Path, *, device: str | torch.device = "auto"
+        cls, folder: str | Path, address: Address, model: str | Path | None = None, *, device: str = "auto"
     ) -> "AttachedGallery":
         """Attach a store: write its description and a copy of its model into a new folder.
 
         folder: does not exist yet, or is empty.
         address: where the vectors are.
-        model: folder of an adopted model, or of the Holdfast model that filled the store.
+        model: folder of the Holdfast model that filled the store; None if something else did. Version 0 has no model
+            then, and is searched by vectors.
         device: where models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
         """
-        path, where = Path(folder), resolve_device(device)
+        path, where = Path(folder), device_name(device)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
-        candidate = read_candidate(Path(model))
+        candidate = None if model is None else read_candidate(model, None)
         source = open_source(address)
         try:
-            space = stored_space(candidate.encoder, source.dim, Path(model))
+            if candidate is None:
+                name = hashlib.sha256(f"{without_password(address.url)} {address.table} {address.vector}".encode())
+                candidate = Candidate(source.name, source.dim, name.hexdigest())
+            space = stored_space(candidate, source.dim)
+            candidate.load(where)
         finally:
             source.close()
         version = replace(candidate.version(0), stored_dim=space.stored)
@@ -118,30 +122,29 @@ class AttachedGallery:
         with replacing_folder(path) as temporary:
             copy_model(candidate, GalleryFolder(temporary).version(0))
             write_json(
-                temporary / RECORD,
+                GalleryFolder(temporary).attached,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
             )
         return cls(path, address.url, where)
 
     @classmethod
-    def open(
-        cls, folder: str | Path, *, url: str | None = None, device: str | torch.device = "auto"
-    ) -> "AttachedGallery":
+    def open(cls, folder: str | Path, *, url: str | None = None, device: str = "auto") -> "AttachedGallery":
         """Open a gallery that was attached before.
 
         url: the store's URL with a password; needed only if the password is not in PGPASSWORD or a password file.
         device: as in ``attach``.
         """
-        return cls(Path(folder), url, resolve_device(device))
+        return cls(Path(folder), url, device_name(device))
 
     def register(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         force: bool = False,
         bridge: str = AUTO,
         bridge_pairs: int = MOST_PAIRS,
         new_vectors: VectorSource | None = None,
+        old_vectors: VectorSource | None = None,
         progress: RegisterProgress = lambda stage, done, total: None,
     ) -> Version:
         """Make a model the newest version, which embeds queries.
@@ -152,32 +155,33 @@ class AttachedGallery:
 
         The model is not checked, because the images of the stored vectors are not known; run ``holdfast check``.
 
-        model: the model's folder.
+        model: the model's folder; None for a version of vectors alone, which ``new_vectors`` are of.
         force: register a model that no bridge helps, too.
         bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``; a kind needs ``new_vectors``.
         bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
-        new_vectors: the new model's vectors of some stored items, matched by id: a file (npz, npy, parquet) or a
-            FeatureSet.
+        new_vectors: the new model's vectors of some stored items, matched by id.
+        old_vectors: vectors of other things as the store would hold them; see ``Gallery.register``.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
         if bridge not in (AUTO, NONE) and new_vectors is None:
             raise HoldfastError(
                 f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
                 "items (--new-vectors FILE, in Python new_vectors)"
             )
         with self._registering, contextlib.nullcontext() if self._is_alone else self.alone():
-            if read_json(self._folder / RECORD) != self._record:
+            if read_json(GalleryFolder(self._folder).attached) != self._record:
                 raise HoldfastError(
                     f"{self._folder}: another process has registered a version since it was opened; open it again"
                 )
-            return self._register(Path(model), options)
+            return self._register(model, options)
 
-    def _register(self, model: Path, options: RegisterOptions) -> Version:
-        candidate = read_candidate(model)
+    def _register(self, model: str | Path | None, options: RegisterOptions) -> Version:
+        candidate = read_candidate(model, options.new_vectors if model is None else None)
+        candidate.load(self.device)
         known = self.versions()
         if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
-            raise HoldfastError(f"{model}: these weights are a version already")
+            raise HoldfastError(f"{candidate.source}: this model is a version already")
         slots, version = self._record["slots"], candidate.version(len(known))
         registry = None if slots is None else SlotRegistry.from_json(slots)
         conflict = space_conflict(registry, self._space.dim, candidate)
@@ -187,8 +191,8 @@ class AttachedGallery:
             bridge = _fit_bridge(self._source, self._space, candidate, both, options, comparable=conflict is None)
         elif conflict is not None:
             raise HoldfastError(
-                f"{model}: its features cannot be compared with the stored vectors ({conflict}); give its vectors of "
-                "some items to fit a bridge (--new-vectors FILE, in Python new_vectors)"
+                f"{candidate.source}: its features cannot be compared with the stored vectors ({conflict}); give its "
+                "vectors of some items to fit a bridge (--new-vectors FILE, in Python new_vectors)"
             )
         if conflict is None and registry is not None and candidate.registry is not None:
             slots = registry.merge(candidate.registry).to_json()
@@ -204,14 +208,14 @@ class AttachedGallery:
             "slots": slots,
             "versions": [one.as_json() for one in (*known, version)],
         }
-        write_json(self._folder / RECORD, record)
-        self._record = read_json(self._folder / RECORD)
+        write_json(GalleryFolder(self._folder).attached, record)
+        self._record = read_json(GalleryFolder(self._folder).attached)
         self._models.add_version(version)
         return version
 
     def search(
         self,
-        image: ImageLike | None = None,
+        image: "ImageLike | None" = None,
         *,
         vector: ArrayLike | None = None,
         id: str | None = None,
@@ -225,9 +229,7 @@ class AttachedGallery:
         """The ``k`` stored vectors nearest to an image, a vector or a stored item, best first, by true cosine.
 
         Queries of a version with a bridge are bridged and compared with the vectors as the store holds them. Equal
-        scores are ordered by id. If version 0 has a projection that is not an isometry, the store proposes candidates
-        for other queries (10 ``k``, at least 100), which are then compared by true cosine; better ones beyond these are
-        missed.
+        scores are ordered by id.
 
         image: a path, a PIL image or an array.
         vector: a full feature of ``version``; version 0 also takes a vector as the store holds them.
@@ -252,20 +254,19 @@ class AttachedGallery:
             found = self._source.fetch([id])
             if id not in found:
                 raise HoldfastError(f"no item {id!r} in {self._source.name}")
-            source, z = self._models.version(0), self._space.feature(torch.from_numpy(found[id]))
+            source, z = self._models.version(0), self._space.feature(found[id])
         elif vector is not None:
             source, z = self._given(vector, source, guess=version is None)
         else:
             encoder = self._models.encoder(source)
-            (row,) = self._models.image_vectors(preprocess_image(encoder, image), source, encoder)
-            z = torch.from_numpy(row)
+            (z,) = self._models.image_vectors(prepare_image(encoder, image), source, encoder)
         if among is not None and 0 not in among:
             return []
         wanted = StoreQuery(k + (id is not None), where, exact)
         hits = self._nearest(z, self._models.bridge(source), wanted)
         return [hit for hit in hits if hit.id != id][offset:k]
 
-    def _given(self, given: ArrayLike, source: Version, *, guess: bool) -> tuple[Version, Tensor]:
+    def _given(self, given: ArrayLike, source: Version, *, guess: bool) -> tuple[Version, np.ndarray]:
         """A user's vector as a full unit feature, and the version that it is of.
 
         guess: the version was not named, so that the size decides between ``source`` and version 0.
@@ -286,37 +287,22 @@ class AttachedGallery:
             raise HoldfastError(f"query: {size} numbers; vectors of version {source.number} have {source.dim}{also}")
         return source, unit(vector)
 
-    def _nearest(self, z: Tensor, bridge: Bridge | None, wanted: "StoreQuery") -> list[Hit]:
+    def _nearest(self, z: np.ndarray, bridge: Bridge | None, wanted: "StoreQuery") -> list[Hit]:
         """The best stored vectors for a full unit feature.
 
         bridge: of the version that the feature is of; None for none.
         """
         scale = SAME if bridge is None else bridge.scale
         if bridge is not None and bridge.kind != NONE:
-            found = self._source.search(bridge(z[None])[0].numpy(), wanted.k, wanted.where, exact=wanted.exact)
-            cosines = {near.id: near.cosine for near in found}
+            query, length = bridge.one(z), 1.0
         else:
-            found, cosines = self._nearest_unbridged(z, wanted)
-        hits = [
-            Hit(near.id, scale.score(cosines[near.id]), cosines[near.id], 0, near.label)
-            for near in found
-            if near.id in cosines
-        ]
+            query = self._space.query(z)
+            length = 1.0 if self._space.down is None else float(np.linalg.norm(query))
+            if length == 0:
+                raise HoldfastError("query: is orthogonal to everything the stored vectors can represent")
+        found = self._source.search(query, wanted.k, wanted.where, exact=wanted.exact)
+        hits = [Hit(near.id, scale.score(near.cosine * length), near.cosine * length, 0, near.label) for near in found]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[: wanted.k]
-
-    def _nearest_unbridged(self, z: Tensor, wanted: "StoreQuery") -> tuple[list[Neighbour], dict[str, float]]:
-        """Stored vectors near a full feature of version 0's space, and their true cosines by id."""
-        space = self._space
-        query = space.query(z)
-        length = float(query.norm())
-        if length == 0:
-            raise HoldfastError("query: is orthogonal to everything the stored vectors can represent")
-        candidates = wanted.k if space.up is None else max(_LEAST_CANDIDATES, 10 * wanted.k)
-        found = self._source.search(query.numpy(), candidates, wanted.where, exact=wanted.exact)
-        if space.up is None:
-            return found, {near.id: near.cosine * length for near in found}
-        vectors = self._source.fetch([near.id for near in found])
-        return found, {name: float(space.feature(torch.from_numpy(row)) @ z) for name, row in vectors.items()}
 
     @property
     def read_only(self) -> str:
@@ -388,10 +374,10 @@ class AttachedGallery:
         self.close()
 
 
-def open_gallery(folder: str | Path, *, device: str | torch.device = "auto") -> OpenGallery:
+def open_gallery(folder: str | Path, *, device: str = "auto") -> OpenGallery:
     """Open a gallery of either kind."""
-    kind: type[Gallery | AttachedGallery] = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
-    return kind.open(folder, device=device)
+    attached = GalleryFolder(Path(folder)).attached.is_file()
+    return AttachedGallery.open(folder, device=device) if attached else Gallery.open(folder, device=device)
 
 
 class AttachedModels:
@@ -400,11 +386,11 @@ class AttachedModels:
     device: where encoders are loaded and embed.
     """
 
-    def __init__(self, folder: Path, versions: Sequence[Version], device: torch.device) -> None:
+    def __init__(self, folder: Path, versions: Sequence[Version], device: str) -> None:
         self._home, self.device = GalleryFolder(folder), device
         self._versions = list(versions)
         self._encoding = threading.RLock()
-        self._loaded: tuple[int, Encoder] | None = None
+        self._loaded: tuple[int, ImageEncoder] | None = None
         self._bridges = VersionBridges(self._home)
 
     def folder(self, number: int) -> Path:
@@ -436,19 +422,16 @@ class AttachedModels:
         """Whether queries of ``version`` leave its own space for that of the stored vectors."""
         return any(record["kind"] != NONE for record in version.bridges)
 
-    def encoder(self, version: Version) -> Encoder:
+    def encoder(self, version: Version) -> "ImageEncoder":
         with self._encoding:
             if self._loaded is None or self._loaded[0] != version.number:
-                with explain_out_of_memory(self.device):
-                    encoder = Encoder.from_pretrained(self.folder(version.number) / MODEL, device=self.device)
-                self._loaded = version.number, encoder
+                self._loaded = version.number, load_encoder(self._home, version, self.device)
             return self._loaded[1]
 
-    def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
-        """Preprocessed images (N x C x H x W) as full unit features, N x dim."""
+    def image_vectors(self, images: np.ndarray, version: Version, encoder: "ImageEncoder") -> np.ndarray:
+        """Prepared images (N x H x W x C) as full unit features, N x dim."""
         with self._encoding:
-            found: np.ndarray = full_features(encoder, images, self.device).numpy()
-        return found
+            return encoder.embed(images)
 
 
 def _fit_bridge(
@@ -470,30 +453,46 @@ def _fit_bridge(
     assert options.new_vectors is not None
     given, (old_version, new_version) = NewVectors(options.new_vectors), versions
     rows, old = _stored_pairs(source, given, options)
+    if options.old_vectors is not None:
+        other = given.paired_with(
+            options.old_vectors,
+            old_version,
+            lambda vector, what: _as_stored(vector, source.dim, what),
+            lambda names: source.labels(names).keys(),
+            options.bridge_pairs - len(rows),
+        )
+        old = np.concatenate([part.reshape(-1, source.dim) for part in (old, other.old)])
+        rows = [*rows, *other.rows]
     if len(rows) < FEWEST_PAIRS:
         found = f"{given.name}: has ids of {counted(len(rows), 'stored vector')} of {source.name}"
         raise HoldfastError(f"{found}, and a bridge needs {FEWEST_PAIRS}; add more, with the ids of the store")
-    new = torch.from_numpy(given.stored(rows, new_version, candidate.basis))
+    new = given.stored(rows, new_version, candidate.basis)
     if candidate.basis is not None:
         new = unit(new @ candidate.basis.T)
     options.progress("fitting the bridge", 0, 1)
     bridge = Bridge.fit(
-        new,
-        old,
+        new=new,
+        old=old,
         kind=options.bridge,
         items=source.count(),
         same_space=comparable,
-        unbridged=space.plain_query(new) if comparable else None,
+        unbridged=space.query(new) if comparable else None,
         models={"new": new_version.weights_sha256, "old": old_version.weights_sha256},
     )
     options.progress("fitting the bridge", 1, 1)
     if not bridge.helps and not options.force:
         raise HoldfastError(
-            f"{candidate.folder}: no bridge helps: on {bridge.evidence.held_out} held-out items it finds no more than "
+            f"{candidate.source}: no bridge helps: on {bridge.evidence.held_out} held-out items it finds no more than "
             f"random hits would; check that the ids of {given.name} name the same items, or pass --force (in Python "
             "force=True)"
         )
     return bridge
+
+
+def _as_stored(vector: np.ndarray, dim: int, what: str) -> np.ndarray:
+    if vector.size != dim or not np.isfinite(vector).all() or not vector.any():
+        raise HoldfastError(f"{what}: {vector.size} numbers, of which the store has {dim}; or zero, or not finite")
+    return vector
 
 
 def _stored_pairs(source: AttachedSource, given: NewVectors, options: RegisterOptions) -> tuple[list[int], np.ndarray]:

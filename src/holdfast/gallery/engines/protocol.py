@@ -5,9 +5,7 @@ A store has one collection per model version. Keys are whole numbers.
 
 import re
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -139,101 +137,6 @@ def with_ties(search: Callable[[int], list[Scored]], k: int, score: Callable[[Sc
         if len(found) < asked or asked >= MOST_TIED or score(found[-1]) < score(found[k - 1]):
             return found
         asked = min(4 * asked, MOST_TIED)
-
-
-class SwitchingEngine:
-    """Passes every call to the current engine. Two engines that are exchanged must hold the same vectors."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._calls: dict[int, int] = {}  # running calls by the engine's identity
-        self._condition = threading.Condition()
-
-    @property
-    def parallel(self) -> bool:
-        return self._engine.parallel
-
-    def switch(self, engine: Engine) -> Engine:
-        """Use ``engine`` from now on; returns the old engine once no call uses it any more."""
-        with self._condition:
-            before, self._engine = self._engine, engine
-            self._condition.wait_for(lambda: not self._calls.get(id(before)))
-        return before
-
-    @contextmanager
-    def in_use(self) -> Iterator[Engine]:
-        """The current engine; it is not closed before the block ends."""
-        with self._condition:
-            engine = self._engine
-            self._calls[id(engine)] = self._calls.get(id(engine), 0) + 1
-        try:
-            yield engine
-        finally:
-            with self._condition:
-                self._calls[id(engine)] -= 1
-                self._condition.notify_all()
-
-    def create(self, collection: str, dim: int) -> None:
-        with self.in_use() as engine:
-            engine.create(collection, dim)
-
-    def collections(self) -> list[str]:
-        with self.in_use() as engine:
-            return engine.collections()
-
-    def upsert(
-        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
-    ) -> None:
-        with self.in_use() as engine:
-            engine.upsert(collection, keys, vectors, fields)
-
-    def delete(self, collection: str, keys: Sequence[int]) -> None:
-        with self.in_use() as engine:
-            engine.delete(collection, keys)
-
-    def search(
-        self,
-        collection: str,
-        query: np.ndarray,
-        k: int,
-        where: Filter | None = None,
-        *,
-        exact: bool = False,
-        share: float = 1.0,
-    ) -> list[Found]:
-        with self.in_use() as engine:
-            return engine.search(collection, query, k, where, exact=exact, share=share)
-
-    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
-        with self.in_use() as engine:
-            return engine.fetch(collection, keys)
-
-    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        with self.in_use() as engine:
-            yield from engine.scan(collection, block=block, after=after)
-
-    def count(self, collection: str) -> int:
-        with self.in_use() as engine:
-            return engine.count(collection)
-
-    def drop(self, collection: str) -> None:
-        with self.in_use() as engine:
-            engine.drop(collection)
-
-    def build_index(self, collection: str) -> bool:
-        with self.in_use() as engine:
-            return engine.build_index(collection)
-
-    def unindexed(self, collection: str) -> int:
-        with self.in_use() as engine:
-            return engine.unindexed(collection)
-
-    def claim(self, generation: str) -> str | None:
-        with self.in_use() as engine:
-            return engine.claim(generation)
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 EMBEDDED = "embedded"

@@ -1,8 +1,9 @@
 """Networks, the encoder that wraps one, and the features it computes: extracted, compacted, stored."""
 
+from holdfast.embedders.model_folder import Readout
 from holdfast.train.encoders.backbones import BACKBONES, PREFIXES, backbone_builder, build_backbone, rebuild_backbone
 from holdfast.train.encoders.compact import change_basis, compact_basis, to_compact
-from holdfast.train.encoders.encoder import Encoder, Readout
+from holdfast.train.encoders.encoder import Encoder
 from holdfast.train.encoders.extract import extract
 from holdfast.train.encoders.feature_store import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.train.encoders.preprocess import Input, Preprocess, VectorInput

@@ -10,6 +10,7 @@ queries loses it, and its scores must be multiplied by it before they are merged
 import torch
 from torch import Tensor
 
+from holdfast.embedders import model_folder
 from holdfast.train.encoders.encoder import Encoder
 
 
@@ -21,8 +22,7 @@ def compact_basis(encoder: Encoder) -> Tensor | None:
     """
     if encoder.projection is None or compact_dim(encoder) == encoder.embedding_dim:
         return None
-    q, r = torch.linalg.qr(encoder.projection.weight.detach().cpu().double())
-    return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
+    return torch.from_numpy(model_folder.compact_basis(encoder.projection.weight.detach().cpu().double().numpy()))
 
 
 def compact_dim(encoder: Encoder) -> int:

@@ -7,17 +7,26 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.core.checksums import sha256_of, verify_checksums
+from holdfast.core.checksums import sha256_of
 from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.core.errors import HoldfastError, first_line
-from holdfast.core.storage import check_replaceable, read_tensors, replacing_folder, write_json, write_tensors
-from holdfast.core.untrusted_files import read_json, whole_number
+from holdfast.core.storage import check_replaceable, replacing_folder, write_json
+from holdfast.embedders.model_folder import (
+    CONFIG_FILE,
+    FORMAT,
+    FORMAT_VERSION,
+    MOST_DIM,
+    WEIGHTS_FILE,
+    Readout,
+    checked_readout,
+    read_model_config,
+)
 from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.train.encoders.identity_layer import known_layer, make_layer
@@ -27,21 +36,10 @@ from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_jso
 from holdfast.train.encoders.weights import check_weights_fit
 from holdfast.train.geometry.simplex import Layer
 from holdfast.train.randomness import GENERATOR_LOCK
+from holdfast.train.tensor_files import read_torch, write_torch
 
-Readout = Literal["simplex", "backbone"]
-
-FORMAT = "holdfast-encoder"
-FORMAT_VERSION = 1
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD)
 ALL_PARTS = "*"
-MOST_DIM = 2**22
-"""The largest size of a feature: a larger one is refused before memory is allocated for it."""
-
-_MOST_CONFIG = 32 * 2**20  # bytes; most of it are the names of the classes
-
-_REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sha256")
 
 
 class HasFeatureDim(Protocol):
@@ -89,7 +87,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.readout = _known_readout(readout)
+        self.readout = checked_readout(readout)
         self.feature_dim = _feature_dim(backbone, feature_dim)
         self.dim = self.feature_dim if dim is None else dim
         if self.dim < 1:
@@ -286,12 +284,6 @@ def _feature_dim(backbone: nn.Module, given: int | None) -> int:
     return size
 
 
-def _known_readout(readout: Any) -> Readout:
-    if readout not in get_args(Readout):
-        raise HoldfastError(f"readout must be one of {', '.join(get_args(Readout))}, got {readout!r}")
-    return readout
-
-
 def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Write the weights first and then the description with their hash, so that a described model has its weights."""
     for name, value in state.items():
@@ -299,7 +291,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
             raise HoldfastError(f"cannot save {name}: {type(value).__name__} in a state dict is not a tensor")
     # torch.compile adds a prefix to names; a compiled model is saved like any other.
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
-    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    write_torch(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
     weights = sha256_of(folder / WEIGHTS_FILE)
     write_card(folder, description, weights)
@@ -308,36 +300,12 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
 
 def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
-    models = sorted(folder.glob(f"models/*/{CONFIG_FILE}"))
-    if models and not (folder / CONFIG_FILE).exists():
-        raise HoldfastError(f"{folder}: a run, not a model; name one of its models, such as {models[-1].parent}")
-    if not (folder / CONFIG_FILE).exists():
-        raise HoldfastError(f"{folder}: no model here; give a folder with {CONFIG_FILE} and {WEIGHTS_FILE}")
-    description = read_json(folder / CONFIG_FILE, _MOST_CONFIG)
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise HoldfastError(f"{folder / CONFIG_FILE}: does not describe a Holdfast encoder")
-    found = description.get("format_version")
-    if found != FORMAT_VERSION:
-        raise HoldfastError(f"{folder / CONFIG_FILE}: format version {found!r}, this Holdfast reads {FORMAT_VERSION}")
-    absent = [key for key in _REQUIRED if key not in description]
-    if absent:
-        raise HoldfastError(f"{folder / CONFIG_FILE}: has no {', '.join(absent)}")
-    for size in ("dim", "feature_dim"):
-        whole_number(description[size], f"{folder / CONFIG_FILE}: {size}", 1, MOST_DIM)
-    if not isinstance(description["info"], dict):
-        raise HoldfastError(f"{folder / CONFIG_FILE}: info must be an object")
-    frozen = description.get("frozen", [])
-    if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
-        raise HoldfastError(f"{folder / CONFIG_FILE}: frozen must be a list of names, found {frozen!r}")
+    description = read_model_config(folder)
     try:
-        _known_readout(description.get("readout", "simplex"))
         known_layer(description.get("layer", "projection"))
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
-    tensors, _ = read_tensors(folder / WEIGHTS_FILE)
-    if sha256_of(folder / WEIGHTS_FILE) != description["weights_sha256"]:
-        raise HoldfastError(f"{folder / WEIGHTS_FILE}: not the weights {CONFIG_FILE} was written for (sha256 differs)")
-    verify_checksums(folder, only=(CONFIG_FILE,))
+    tensors, _ = read_torch(folder / WEIGHTS_FILE)
     return description, tensors
 
 

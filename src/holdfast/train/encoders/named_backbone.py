@@ -11,9 +11,9 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json
+from holdfast.embedders.model_folder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
 from holdfast.embedders.pixels import Colour
 from holdfast.train.encoders.backbones import BACKBONES, backbone_builder, import_timm, is_own_code, named_options
-from holdfast.train.encoders.encoder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
 from holdfast.train.encoders.hf import hub_settings
 from holdfast.train.encoders.hf_cache import cached_snapshot
 from holdfast.train.encoders.initialise import without_memory

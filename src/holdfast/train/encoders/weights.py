@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError, first_line, unknown_name
-from holdfast.core.storage import read_tensors
+from holdfast.train.tensor_files import read_torch
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 
@@ -50,7 +50,7 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise HoldfastError(f"{path}: no such file")
     if path.suffix == ".safetensors":
-        return read_tensors(path)[0]
+        return read_torch(path)[0]
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import DivergedError, HoldfastError, first_line
-from holdfast.core.storage import read_tensors, write_tensors
 from holdfast.train.engine.step import LossSums
 from holdfast.train.methods import Method
 from holdfast.train.methods.interface import TaskView
 from holdfast.train.randomness import GENERATOR_LOCK
+from holdfast.train.tensor_files import read_torch, write_torch
 
 
 @dataclass
@@ -52,7 +52,7 @@ class CheckpointFile:
         tensors = dict(_tensors(state))
         position = {"task": task, "step": step, "terms": state.loss_sums.names, "training": training}
         metadata = {"position": json.dumps(position), "optimizer": json.dumps(_numbers(state.optimizer))}
-        write_tensors(self.path, tensors, metadata)
+        write_torch(self.path, tensors, metadata)
 
     def restore(self, state: TrainingState, *, task: int, training: Mapping[str, Any]) -> int:
         """Load the saved state of ``task`` into ``state``; returns the number of steps done, 0 if none was saved.
@@ -62,7 +62,7 @@ class CheckpointFile:
         if not self.path.exists():
             return 0
         try:
-            tensors, metadata = read_tensors(self.path)
+            tensors, metadata = read_torch(self.path)
             position = json.loads(metadata.get("position", "null"))
             if not isinstance(position, dict) or not {"task", "step", "terms"} <= position.keys():
                 raise HoldfastError(f"{self.path}: not a checkpoint")
@@ -167,7 +167,7 @@ def restore_method(method: Method, previous: TaskView, dim: int, path: Path) -> 
     """
     with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
         method.begin(previous, dim)  # makes tensors of the right shapes; their values are replaced
-    state, _ = read_tensors(path)
+    state, _ = read_torch(path)
     try:
         method.restore(state)
     except (RuntimeError, AttributeError) as error:

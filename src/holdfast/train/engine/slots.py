@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.core.checksums import CHECKSUM_FILE, verify_checksums, write_checksums
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_tensors, replacing_folder, write_tensors
+from holdfast.core.storage import replacing_folder
 from holdfast.train.encoders import Encoder
 from holdfast.train.encoders.identity_layer import IdentityLayer
 from holdfast.train.geometry import cosine_matrix, embed_in_larger_simplex
@@ -18,6 +18,7 @@ from holdfast.train.geometry.sphere import unit
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import SimplexTurn, SlotRegistry, Task
 from holdfast.train.scenarios.slots import registry_from_info
+from holdfast.train.tensor_files import read_torch, write_torch
 
 
 def record_slots(encoder: Encoder, registry: SlotRegistry, method: Method) -> None:
@@ -165,9 +166,9 @@ def _grow_turn(file: Path, before: int, after: int) -> None:
     """
     if before == after or not file.exists():
         return
-    state, metadata = read_tensors(file)
+    state, metadata = read_torch(file)
     state[BASIS] = unit(embed_in_larger_simplex(state[BASIS], before, after))
-    write_tensors(file, state, metadata)
+    write_torch(file, state, metadata)
 
 
 def _check_cosines(before: Tensor, after: Tensor, folder: Path) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
-from holdfast.core.storage import read_tensors, replacing_folder, write_tensors
+from holdfast.core.storage import replacing_folder
 from holdfast.train.data.device_images import Images
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
@@ -22,6 +22,7 @@ from holdfast.train.events import TaskEnded
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.train.scenarios import Scenario, Task
+from holdfast.train.tensor_files import read_torch, write_torch
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, s
         old = _new_encoder(setup, "random reference")
     past: list[BufferFeatures] = []
     if method.reads_kept and len(task.buffer_indices):
-        past = [BufferFeatures(**read_tensors(folder.kept_features(number))[0]) for number in range(1, task.number)]
+        past = [BufferFeatures(**read_torch(folder.kept_features(number))[0]) for number in range(1, task.number)]
     following = scenario.tasks[task.number :]
     next_buffer = following[0].buffer_indices if following else None
     return TaskInputs(encoder, method, task, images, old, past, next_buffer)
@@ -201,9 +202,9 @@ def _save(folder: RunFolder, inputs: TaskInputs, features: BufferFeatures | None
         encoder.info["slots"] = task.registry.to_json()
     with replacing_folder(folder.model(task.number)) as temporary:
         encoder.write_into(temporary)
-        write_tensors(temporary / folder.method(task.number).name, method.state_dict())
+        write_torch(temporary / folder.method(task.number).name, method.state_dict())
         if features is not None:
-            write_tensors(temporary / folder.kept_features(task.number).name, features._asdict())
+            write_torch(temporary / folder.kept_features(task.number).name, features._asdict())
         space_map = method.space_map()
         if space_map is not None:
             space_map.save(temporary / folder.space_map(task.number).name)

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.checks.scores import gallery_of, score_of
+from holdfast.checks.scores import gallery_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import decimal, per_cent
 from holdfast.metrics import compatibility_summary, compatible_pairs
 from holdfast.train.encoders import ModelFeatures, change_basis
+from holdfast.train.evaluation.cell_scores import score_of
 from holdfast.train.geometry import unit
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -46,7 +47,7 @@ def compatibility_matrix(
     query_labels: the class of each query, Q.
     gallery_labels: the class of each gallery image, G.
     protocol: "template" averages the gallery per class; "instance" searches every image.
-    score: a name that ``parse_score`` reads.
+    score: a name that ``score_of`` reads.
     maps: for each model a function from the previous model's features to its own, or None if both share a space.
         Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
     query_maps: a function for each cell (t, k), t > k, that has bridged queries, such as ``fit_run_bridges(...).maps``;
@@ -75,7 +76,7 @@ def compatibility_matrix(
     )
     for cell in cells:
         if cell.gallery is not None:
-            matrix[cell.t, cell.k] = score_cell(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
+            matrix[cell.t, cell.k] = score_cell(*cell[2:], device=device)
         progress(1)
     shown = matrix.view(NotebookMatrix)
     shown.of_models = True
@@ -87,10 +88,10 @@ class Cell(NamedTuple):
 
     t: int
     k: int
-    query: Tensor
-    query_labels: Tensor
-    gallery: Tensor | None
-    gallery_labels: Tensor
+    query: np.ndarray
+    query_labels: np.ndarray
+    gallery: np.ndarray | None
+    gallery_labels: np.ndarray
 
 
 def matrix_cells(
@@ -104,12 +105,15 @@ def matrix_cells(
     device: torch.device | str = "cpu",
 ) -> Iterator[Cell]:
     """The cells of the lower triangle row by row; see ``compatibility_matrix``. Each model is prepared once."""
-    query_y = on_device(real_array(query_labels, "query labels"), device)
-    gallery_y = on_device(real_array(gallery_labels, "gallery labels"), device)
+    query_y, gallery_y = real_array(query_labels, "query labels"), real_array(gallery_labels, "gallery labels")
+
+    def searched(gallery: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        return gallery_of(protocol, gallery.cpu().numpy(), gallery_y)
+
     refuse_wrong_maps(maps, query_maps, len(models))
     # Galleries stay on the device, in the space of the current model; queries are copied to it once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
-    searchable: list[tuple[Tensor, Tensor] | None] = []
+    searchable: list[tuple[np.ndarray, np.ndarray] | None] = []
     bases: list[Tensor | None] = []
     sizes: list[int] = []
     for t, model in enumerate(models):
@@ -121,19 +125,20 @@ def matrix_cells(
             if any(basis is not None for basis in bases):
                 raise HoldfastError("maps between models read full features, but these are compact")
             galleries = [None if gallery is None else mapped(gallery, step) for gallery in galleries]
-            searchable = [None if one is None else gallery_of(protocol, one, gallery_y) for one in galleries]
+            searchable = [None if gallery is None else searched(gallery) for gallery in galleries]
         galleries.append(own)
-        searchable.append(gallery_of(protocol, own, gallery_y))
+        searchable.append(searched(own))
         query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
         bases.append(None if features.basis is None else on_device(features.basis, device))
         sizes.append(features.full_dim)
         for k, found in enumerate(searchable):
             if found is not None and query_maps is not None and (t, k) in query_maps:
-                yield Cell(t, k, carried_queries(query, query_maps[t, k], found[0].shape[1]), query_y, *found)
+                carried = carried_queries(query, query_maps[t, k], found[0].shape[1])
+                yield Cell(t, k, carried.cpu().numpy(), query_y, *found)
             elif found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
-                yield Cell(t, k, change_basis(query, bases[t], bases[k]), query_y, *found)
+                yield Cell(t, k, change_basis(query, bases[t], bases[k]).cpu().numpy(), query_y, *found)
             else:
-                yield Cell(t, k, query, query_y, None, gallery_y)
+                yield Cell(t, k, query.cpu().numpy(), query_y, None, gallery_y)
 
 
 def refuse_wrong_maps(maps: Sequence[FeatureMap | None], query_maps: QueryMaps | None, count: int) -> None:
@@ -239,7 +244,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """For each protocol AC, AA, ACA, AC_tau, AA_tau and the top-1 matrix; other scores as matrices in "extras".
 
-    extra_scores: names that ``parse_score`` reads. The other parameters are those of ``compatibility_matrix``.
+    extra_scores: names that ``score_of`` reads. The other parameters are those of ``compatibility_matrix``.
     """
     results: dict[str, Any] = {}
     for protocol in protocols:

@@ -21,7 +21,7 @@ from holdfast.train.evaluation.matrix import (
 from holdfast.train.geometry import unit
 from holdfast.vectors import nearest
 
-Scales = Mapping[tuple[int, int], Callable[[Tensor], Tensor]]
+Scales = Mapping[tuple[int, int], Callable[[np.ndarray], np.ndarray]]
 
 
 def mixed_gallery(
@@ -68,8 +68,8 @@ def mixed_gallery(
     given = arrivals(gallery_labels, count, 0) if arrival is None else np.asarray(arrival)
     if given.shape != (len(gallery_labels),) or not ((given >= 0) & (given < count)).all():
         raise HoldfastError(f"arrival must hold one number in 0 .. {count - 1} for each gallery image")
-    arrived = on_device(given.astype(np.int64), device)
-    query_y, gallery_y = on_device(query_labels, device), on_device(gallery_labels, device)
+    arrived = given.astype(np.int64)
+    query_y, gallery_y = np.asarray(query_labels), np.asarray(gallery_labels)
     accuracy, reindexed, counted = [], [], []
     versions: list[_Version] = []
     for t, model in enumerate(models):
@@ -79,10 +79,10 @@ def mixed_gallery(
         basis = None if model.basis is None else on_device(np.asarray(model.basis), device)
         query = unit(on_device(np.asarray(model.query), device))
         fresh = unit(on_device(np.asarray(model.gallery), device))
-        rows = (arrived == t).nonzero().squeeze(1)
+        rows = np.flatnonzero(arrived == t)
         versions.append(_Version(rows, fresh[rows], basis, model.full_dim))
-        present = (arrived <= t).nonzero().squeeze(1)
-        findable = torch.isin(query_y, gallery_y[present])
+        present = np.flatnonzero(arrived <= t)
+        findable = np.isin(query_y, gallery_y[present])
         counted.append(int(findable.sum()))
         stored = [
             version.searched_by(
@@ -95,10 +95,11 @@ def mixed_gallery(
             reindexed.append(float("nan"))
             continue
         hits = max(EXPOSURE_AT) if t == count - 1 else 1
-        fair = present[nearest(query, fresh[present], hits).indices]
+        fair = present[nearest(query, fresh[present], hits, device=device).indices]
         reindexed.append(_share(gallery_y[fair[:, 0]] == query_y, findable))
         lost = any(items is None and len(version.rows) for items, version in zip(stored, versions, strict=True))
-        shown = None if lost else search_mixed([items for items in stored if items is not None], hits).rows
+        comparable = [items for items in stored if items is not None]
+        shown = None if lost else search_mixed(comparable, hits, device=device).rows
         accuracy.append(float("nan") if shown is None else _share(gallery_y[shown[:, 0]] == query_y, findable))
     at = [number for number in EXPOSURE_AT if number <= len(gallery_y)]
     exposures = [None] * count if shown is None else exposure(shown, fair, arrived, count, at)
@@ -145,7 +146,7 @@ def arrivals_by_class(labels: np.ndarray, count: int) -> np.ndarray:
 class _Version:
     """The items embedded by one model. rows: of the gallery; stored: their vectors, None if not comparable any more."""
 
-    def __init__(self, rows: Tensor, stored: Tensor | None, basis: Tensor | None, full_dim: int) -> None:
+    def __init__(self, rows: np.ndarray, stored: Tensor | None, basis: Tensor | None, full_dim: int) -> None:
         self.rows, self.stored, self.basis, self.full_dim = rows, stored, basis, full_dim
 
     def mapped(self, step: FeatureMap) -> "_Version":
@@ -161,7 +162,7 @@ class _Version:
         basis: Tensor | None,
         full_dim: int,
         query_map: FeatureMap | None,
-        scale: Callable[[Tensor], Tensor] | None,
+        scale: Callable[[np.ndarray], np.ndarray] | None,
     ) -> StoredItems | None:
         """These items with the queries in their space; None if the two cannot be compared."""
         if self.stored is None or (query_map is None and self.full_dim != full_dim):
@@ -174,7 +175,7 @@ class _Version:
 
 
 def _offsets(
-    query: Tensor, query_y: Tensor, gallery_y: Tensor, items: StoredItems | None, fresh: Tensor
+    query: Tensor, query_labels: np.ndarray, gallery_labels: np.ndarray, items: StoredItems | None, fresh: Tensor
 ) -> dict[str, float]:
     """Mean cosine as stored minus mean cosine embedded by the last model, over pairs of one class and over the others.
 
@@ -182,7 +183,8 @@ def _offsets(
     """
     if items is None or len(items.rows) == 0:
         return {"score_offset": float("nan"), "score_offset_others": float("nan")}
-    labels, own = gallery_y[items.rows], int(max(query_y.max(), gallery_y.max())) + 1
+    query_y, labels = (on_device(y, fresh.device) for y in (query_labels, gallery_labels[items.rows]))
+    own = int(max(query_labels.max(), gallery_labels.max())) + 1
     counts = [torch.bincount(y, minlength=own).double() for y in (query_y, labels)]
     same_pairs = (counts[0] * counts[1]).sum()
     other_pairs = len(query_y) * len(labels) - same_pairs
@@ -201,5 +203,5 @@ def _offsets(
     }
 
 
-def _share(hits: Tensor, findable: Tensor) -> float:
-    return hits[findable].double().mean().item() if bool(findable.any()) else float("nan")
+def _share(hits: np.ndarray, findable: np.ndarray) -> float:
+    return float(hits[findable].mean()) if findable.any() else float("nan")

@@ -26,7 +26,7 @@ from holdfast.bridges.choice import (
 from holdfast.bridges.maps import QueryMap, mapped_queries
 from holdfast.bridges.scores import SAME, ScoreScale
 from holdfast.core.errors import HoldfastError
-from holdfast.train.geometry import unit
+from holdfast.vectors.lengths import unit
 
 Cell = tuple[int, int]
 """(t, k): model t's queries in the space of model k < t; numbers from 0, oldest model first."""
@@ -90,23 +90,25 @@ def fit_run_bridges(
     Refused: fewer than 10 images, features that are not finite.
     """
     rows = _sample(len(np.asarray(galleries[0])), pairs, seed)
-    vectors = [unit(torch.tensor(np.asarray(gallery)[rows]).float()) for gallery in galleries]
+    vectors = [unit(np.asarray(gallery)[rows]) for gallery in galleries]
     for number, z in enumerate(vectors, start=1):
-        if not z.isfinite().all():
+        if not np.isfinite(z).all():
             raise HoldfastError(f"the gallery features of model {number} hold NaN or infinity; a bridge needs numbers")
-    known = [None if basis is None else torch.tensor(np.asarray(basis)) for basis in bases] or [None] * len(vectors)
-    sizes = [z.shape[1] if basis is None else basis.shape[0] for z, basis in zip(vectors, known, strict=True)]
+    arrays = [None if basis is None else np.asarray(basis, dtype=np.float32) for basis in bases] or [None] * len(
+        vectors
+    )
+    sizes = [z.shape[1] if basis is None else basis.shape[0] for z, basis in zip(vectors, arrays, strict=True)]
     named = candidates_of(kind, dict(options or {}), len(set(sizes)) == 1)
     candidates = named if kind == "auto" else named[-1:]
     split = split_pairs(len(rows), seed, len(np.asarray(galleries[0])))
-    values = [torch.zeros(len(split.held), dtype=torch.float64) for _ in candidates]  # the mean over pairs of models
+    values = [np.zeros(len(split.held)) for _ in candidates]  # the mean over pairs of models
     scales: list[dict[Cell, ScoreScale]] = [{} for _ in candidates]
     plain_scales: dict[Cell, ScoreScale] = {}
     measure = ""
     cells = [(t, k) for t in range(len(vectors)) for k in range(t)]
     for t, k in cells:
         new, old = vectors[t], vectors[k]
-        plain = _unbridged(new, known[t], known[k]) if sizes[t] == sizes[k] else None
+        plain = _unbridged(new, arrays[t], arrays[k]) if sizes[t] == sizes[k] else None
         trial = Trial(new, old, None, split, plain)
         measure = trial.measure
         unchanged = None if plain is None else trial.measured(NONE, {})
@@ -117,9 +119,7 @@ def fit_run_bridges(
             values[i] += found.values / len(cells)
             scales[i][t, k] = found.scale
     measured = [
-        Measured(
-            Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, torch.zeros(0), SAME
-        )
+        Measured(Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, np.zeros(0), SAME)
         for one, mean in zip(candidates, values, strict=True)
     ]
     order = ranked(measured)
@@ -149,7 +149,7 @@ def _sample(count: int, pairs: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(count, min(count, pairs), replace=False))
 
 
-def _unbridged(new: Tensor, own: Tensor | None, other: Tensor | None) -> Tensor:
+def _unbridged(new: np.ndarray, own: np.ndarray | None, other: np.ndarray | None) -> np.ndarray:
     """Rows of a new model in the basis of an old one, without a bridge; their length is part of the score."""
     if own is not None and other is not None:
         return new @ (own.T @ other)
@@ -159,8 +159,7 @@ def _unbridged(new: Tensor, own: Tensor | None, other: Tensor | None) -> Tensor:
 def _on_its_device(fitted: QueryMap) -> Callable[[Tensor], Tensor]:
     """The map for queries on any device. It computes on the CPU: one product per query, small beside a search."""
 
-    @torch.no_grad()
     def carry(queries: Tensor) -> Tensor:
-        return mapped_queries(fitted, unit(queries.cpu().float())).to(queries.device)
+        return torch.from_numpy(mapped_queries(fitted, unit(queries))).to(queries.device)
 
     return carry

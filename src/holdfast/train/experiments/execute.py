@@ -9,25 +9,25 @@ from typing import Any
 
 import torch
 
-from holdfast.checks.history import keep_extras
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import FolderRefusedError, RunFolder
 from holdfast.core.storage import TEMPORARY, check_file_writable, read_json, without_nan, write_json, write_text
 from holdfast.core.wording import are, counted
+from holdfast.embedders.model_folder import CONFIG_FILE
 from holdfast.train.data import ImageSet, OpenSet
 from holdfast.train.data.device_images import Images
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.train.encoders.backbones import is_own_code
-from holdfast.train.encoders.encoder import CONFIG_FILE
 from holdfast.train.engine import RunControl, train_scenario
 from holdfast.train.engine.build import naming_table
 from holdfast.train.engine.executors import refuse_without_gpu
 from holdfast.train.engine.options import emulates_bf16
 from holdfast.train.engine.ranks import Ranks
 from holdfast.train.evaluation import evaluate_run, mixed_gallery
+from holdfast.train.evaluation.finished_run import keep_extras
 from holdfast.train.evaluation.matrix import matrix_html
 from holdfast.train.events import (
     EvaluationBegan,

@@ -19,11 +19,11 @@ from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.core.storage import write_text
+from holdfast.embedders.model_folder import CONFIG_FILE
 from holdfast.train.data import ImageSet
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder
-from holdfast.train.encoders.encoder import CONFIG_FILE
 from holdfast.train.engine import Cancellation, RunControl, fit
 from holdfast.train.engine.build import encoder_maker, fit_options, preprocess_of, trained_size, try_encoder
 from holdfast.train.engine.checkpoint import CheckpointFile

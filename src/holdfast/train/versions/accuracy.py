@@ -192,7 +192,7 @@ def _model_features(encoder: Encoder, pixels: np.ndarray, device: torch.device) 
 def _right(query_names: np.ndarray, gallery_names: np.ndarray, features: list[Tensor]) -> np.ndarray:
     """1 for each query whose nearest gallery sample is of its class, else 0."""
     of_queries, of_gallery = features
-    found = nearest(of_queries, of_gallery).indices[:, 0].numpy()
+    found = nearest(of_queries, of_gallery).indices[:, 0]
     return (gallery_names[found] == query_names).astype(np.float64)
 
 

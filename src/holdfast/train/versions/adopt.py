@@ -117,7 +117,7 @@ def adopt(
     >>> read_adopted("models/1").dim
     8
     """
-    check_options("instance", confidence, min_gain, resamples, seed)
+    check_options("instance", confidence, resamples, seed)
     _refuse_options(way, new is not None, held_out, bridge_pairs, max_queries)
     if steps < 1:
         raise HoldfastError(f"steps must be at least 1, got {steps}")

@@ -22,13 +22,14 @@ from holdfast.bridges import Bridge, Candidate, Evidence, ScoreScale
 from holdfast.bridges.maps import Affine
 from holdfast.core.checksums import sha256_of, verify_checksums, write_checksums
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.core.storage import read_json, replacing_folder, write_json
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 from holdfast.train.engine import StoredReference
 from holdfast.train.geometry import unit
 from holdfast.train.losses import class_means
 from holdfast.train.methods import Method, method_class
 from holdfast.train.scenarios import SlotRegistry
+from holdfast.train.tensor_files import read_torch, write_torch
 from holdfast.train.versions.adoption_result import Adoption
 from holdfast.train.versions.samples import Sample
 from holdfast.train.versions.stored_vectors import StoredVectors, read_stored
@@ -220,7 +221,7 @@ def write_adopted(
         encoder.projection.weight = nn.Parameter(projection.clone())
     with replacing_folder(out) as temporary:
         encoder.write_into(temporary)
-        write_tensors(temporary / PROTOTYPES, {"prototypes": _prototypes(encoder, stored)})
+        write_torch(temporary / PROTOTYPES, {"prototypes": _prototypes(encoder, stored)})
         if bridge is not None:
             bridge.save(temporary / BRIDGE_FOLDER)
         if new_model is not None:
@@ -264,7 +265,7 @@ def read_adopted(folder: str | Path) -> Adopted:
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("format_version") != 1:
         raise HoldfastError(f"{folder / RECORD}: does not describe an adopted model this Holdfast can read")
-    tensors, _ = read_tensors(folder / PROTOTYPES)
+    tensors, _ = read_torch(folder / PROTOTYPES)
     if sha256_of(folder / PROTOTYPES) != record["prototypes_sha256"]:
         raise HoldfastError(f"{folder / PROTOTYPES}: not the prototypes {RECORD} was written for (sha256 differs)")
     encoder = Encoder.from_pretrained(folder)
@@ -280,15 +281,15 @@ def _read_bridge(folder: Path) -> Bridge | None:
         return Bridge.load(folder / BRIDGE_FOLDER)
     if not (folder / "map.safetensors").is_file():
         return None
-    matrix = read_tensors(folder / "map.safetensors")[0]["map"]
+    matrix = read_torch(folder / "map.safetensors")[0]["map"]
     size, new_size = matrix.shape
     unknown = Candidate(Affine.kind, {}, float("nan"), float("nan"))
     return Bridge(
         kind=Affine.kind,
         options={},
         dims=(new_size, size),
-        map=Affine(matrix.T.contiguous(), torch.zeros(size)),
+        map=Affine(matrix.T.numpy(), np.zeros(size, np.float32)),
         scale=ScoreScale(),
-        error_weights=torch.zeros(size + 1),
+        error_weights=np.zeros(size + 1, np.float32),
         evidence=Evidence("not measured", float("nan"), 0, 0, 0, (unknown,)),
     )

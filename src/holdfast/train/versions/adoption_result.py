@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from holdfast.checks.estimates import Estimate
-from holdfast.checks.verdict import COMPATIBLE, non_inferior
+from holdfast.checks.verdict import BETTER
 from holdfast.core.storage import without_nan
 from holdfast.core.wording import counted
 
@@ -140,7 +140,7 @@ class Adoption:
 
 
 def _is_good(later: Later) -> bool:
-    return later.verdict == COMPATIBLE
+    return later.verdict == BETTER
 
 
 def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
@@ -167,7 +167,7 @@ def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
         reason = "requested; the score of later models is not known: there are no vectors of a new model, or too few"
         return wanted, reason, None
     projected = next(way for way in ways if way.name == PROJECTION)
-    if projected.stored_gain is not None and non_inferior(projected.stored_gain):
+    if projected.stored_gain is not None and projected.stored_gain.low > 0:
         return PROJECTION, f"the stored vectors are shown to gain by it on {OTHER_CLASSES}", None
     return MEANS, "it does not change the stored vectors, and the projection is not shown to improve them", None
 

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.maps import ridge_weights
-from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, score_estimate
+from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate
 from holdfast.checks.query_outcomes import QueryOutcomes
-from holdfast.checks.scores import parse_score
-from holdfast.checks.verdict import verdict
+from holdfast.checks.verdict import VERDICTS, better_answer
 from holdfast.train.geometry import DSimplex, unit
 from holdfast.train.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
 from holdfast.train.versions.adoption_result import BRIDGE, MEANS, PROJECTION, Later, Question
@@ -37,7 +36,6 @@ _FIRST_SCALE = 10.0  # with scale 1, unit vectors and unit vertices give logits 
 
 LAMBDAS = (0.1, 0.5, 0.9)
 """Weights of the cross-entropy in the HOC loss that are tried for the heads."""
-_TOP1 = parse_score("top1")
 _QUERIES_AT_ONCE = 1024
 
 START_RIDGE = 1e-2
@@ -109,8 +107,8 @@ class Trial:
         """The split's queries on its gallery; both are N x d, of all items. what: the search, for progress."""
         part = self.split
         right = self._first_hits_right(queries, gallery, (part.queries, part.gallery), what)
-        none = np.zeros(0)
-        return QueryOutcomes(np.zeros((len(right), 0), np.int64), right[:, None], right.astype(np.float64), none, none)
+        hits = np.zeros((len(right), 0), np.int64)
+        return QueryOutcomes(hits, right[:, None], right.astype(np.float64), np.zeros(0))
 
     @cached_property
     def as_stored(self) -> QueryOutcomes:
@@ -126,7 +124,7 @@ class Trial:
         right = np.zeros(len(query_rows), dtype=bool)
         for start in range(0, len(query_rows), _QUERIES_AT_ONCE):
             asked = query_rows[start : start + _QUERIES_AT_ONCE]
-            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0].numpy()
+            found = nearest(unit(queries[torch.from_numpy(asked)]), searched).indices[:, 0]
             right[start : start + len(asked)] = self.labels[gallery_rows[found]] == self.labels[asked]
             self.progress(what, start + len(asked), len(query_rows))
         return right
@@ -140,10 +138,10 @@ class Trial:
         return Resampling(self.confidence, self.resamples, self.seed, clusters)
 
     def score(self, outcomes: QueryOutcomes) -> Estimate:
-        return score_estimate(outcomes, _TOP1, None, self.resampling())
+        return mean_estimate(outcomes.values, self.resampling())
 
     def gain(self, before: QueryOutcomes, after: QueryOutcomes) -> Estimate:
-        return gain_estimate(before, after, _TOP1, (None, None), self.resampling())
+        return gain_estimate(before.values, after.values, self.resampling())
 
     def chosen_by(self, queries: Tensor, gallery: Tensor) -> float:
         """Top-1 on the rows that settings are chosen by, 0 without any; both arguments are N x d, of all items."""
@@ -160,9 +158,9 @@ class Trial:
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
         how = self.resampling()
-        decision, reason = verdict(gain, self.min_gain, how.units(before.values), how.drawn)
+        answer = better_answer(gain, how.units(before.values), how.drawn)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
-        return Later(self.score(after), gain, decision, reason, as_is)
+        return Later(self.score(after), gain, VERDICTS[answer.answer], answer.reason, as_is)
 
     def question(self) -> Question:
         """How many queries there are, and what they score without any way."""
@@ -293,7 +291,7 @@ def _bridge(trial: Trial, new: Tensor) -> Measured:
     bridge = fit_bridge(
         new[rows], trial.old[rows], trial.labels[rows], items=items, most=trial.bridge_pairs, seed=trial.seed
     )
-    later = trial.later(bridge(new), trial.old, "searching with bridged queries")
+    later = trial.later(torch.from_numpy(bridge(new)), trial.old, "searching with bridged queries")
     return Measured(BRIDGE, {"kind": bridge.kind, **bridge.options}, later=later)
 
 
@@ -306,7 +304,7 @@ def fit_bridge(
     """
     taken = np.sort(np.random.default_rng(seed).permutation(len(new))[:most])
     rows, known = torch.from_numpy(taken), None if labels is None else labels[taken]
-    return Bridge.fit(new[rows], old[rows], labels=known, items=items, seed=seed)
+    return Bridge.fit(new=new[rows], old=old[rows], labels=known, items=items, seed=seed)
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:
@@ -355,7 +353,7 @@ def fit_projection(
 
 def ridge_map(new: Tensor, old: Tensor) -> Tensor:
     """D x D', ridge regression from new to old vectors, without bias: the start of a head."""
-    return ridge_weights(new.double(), old.double(), START_RIDGE).T.float()
+    return torch.from_numpy(ridge_weights(new.double().numpy(), old.double().numpy(), START_RIDGE).T)
 
 
 def simplex_head(

@@ -13,7 +13,7 @@ import torch
 
 from holdfast.bridges import Bridge
 from holdfast.checks import check
-from holdfast.checks.verdict import NOT_JUDGED
+from holdfast.checks.verdict import FAILED, NOT_JUDGED, WITHOUT_JUDGEMENTS, WORSE
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 from holdfast.train.data import ImageSet
@@ -27,7 +27,7 @@ from holdfast.vectors import FeatureSet, feature_set
 FEWEST_IMAGES = 20
 MOST_IMAGES = 1000
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
-            "self_test", "cross_test", "new_self_test", "min_gain", "loss", "kept")  # fmt: skip
+            "self_test", "cross_test", "new_self_test", "better", "loss", "kept")  # fmt: skip
 """Keys of a check that the model's ``info`` repeats."""
 
 
@@ -38,13 +38,13 @@ def check_versions(
     pixels: np.ndarray,
     labels: Sequence[str],
     *,
-    bounds: dict[str, float],
+    max_loss: float | None,
     device: torch.device,
 ) -> dict[str, Any]:
     """Whether the new model's queries may search the vectors of the old one, as JSON.
 
     samples, pixels, labels: N held-out samples, what was read of them, and their names in the report.
-    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+    max_loss: the loss that the check accepts; None for the default.
 
     Every sample is a query and an item of the gallery, and never finds itself. If some classes are known to the old
     model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
@@ -58,7 +58,7 @@ def check_versions(
         there, vectors = parent.stored.features(samples)
         if not there.any():
             reason = "no held-out image has a stored vector; give --check-on with images of the old index"
-            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
         stored, pixels = vectors[torch.from_numpy(there)].numpy(), pixels[there]
         samples, labels = ([one for one, kept in zip(all_, there) if kept] for all_ in (samples, labels))  # type: ignore[assignment]
     class_names = np.array([one.class_name for one in samples])
@@ -67,10 +67,19 @@ def check_versions(
         things = "vectors" if new.preprocess is not None and new.preprocess.takes_vectors else "images"
         what = f"no class has two held-out {things}" if len(names) != 1 else f"all held-out {things} are of one class"
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
-        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
     before = extract(parent.encoder, images, device=device) if stored is None else stored
     after = extract(new, images, device=device)
+    if before.shape != after.shape:
+        sizes = f"{after.shape[1]} numbers each and those of the one before {before.shape[1]}"
+        reason = (
+            f"the new model's vectors have {sizes}; its queries need a bridge, which holdfast gallery register fits"
+        )
+        return {"verdict": WORSE, "reason": reason, "exit_code": FAILED}
+    if np.array_equal(before, after):
+        reason = "the new model gives the same vectors as the one before, so there is nothing to compare"
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": WITHOUT_JUDGEMENTS}
     ids = np.array(labels)
     everything = np.ones(len(samples), dtype=bool)
 
@@ -85,7 +94,7 @@ def check_versions(
             part(after, gallery, "the gallery embedded by the new model"),
             leave_one_out=True,
             device=device,
-            **bounds,  # type: ignore[arg-type]
+            max_loss=max_loss,
         ).as_json()
 
     found = {"all classes": checked(everything, everything)}
@@ -208,4 +217,4 @@ def _fit(
     ours, theirs = new[0][kept], old[0][kept]
     labels: Sequence[str] = [images.class_names[label] for label in images.labels[kept]]
     plain = change_basis(torch.from_numpy(ours), new[1], old[1]) if same_space else None
-    return Bridge.fit(ours, theirs, labels=labels, same_space=same_space, unbridged=plain)
+    return Bridge.fit(new=ours, old=theirs, labels=labels, same_space=same_space, unbridged=plain)

@@ -112,11 +112,11 @@ def paired_rows(old: StoredVectors, new: FeatureSet) -> Paired:
 
 def _unit_rows(features: FeatureSet, rows: np.ndarray) -> Tensor:
     """These rows at length 1; refused if some are zero or not finite."""
-    vectors = float32(features.rows.take(rows), "cpu")
+    vectors = float32(features.rows.take(rows))
     problems = VectorProblems(features.name, len(features))
     problems.inspect(rows, vectors)
     problems.refuse()
-    return unit(vectors)
+    return unit(torch.from_numpy(vectors))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,10 @@ from holdfast.core.storage import (
     TEMPORARY,
     check_file_writable,
     read_json,
-    read_tensors,
     remove_temporaries,
     to_toml,
     write_array,
     write_json,
-    write_tensors,
     write_text,
 )
 from holdfast.reports import write_check
@@ -50,6 +48,7 @@ from holdfast.train.events import (
 from holdfast.train.methods import Method, method_class
 from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import Task, next_task
+from holdfast.train.tensor_files import read_torch, write_torch
 from holdfast.train.versions.accuracy import (
     ClassTrial,
     LabelledSamples,
@@ -79,7 +78,7 @@ class VersionJob:
     make_encoder: builds the network that training starts with.
     replace_with: name of the backbone, or name and hash of the model, that replaces the parent's network.
     new_buffer: whether the buffer is not the one that the parent replayed.
-    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+    max_loss: the loss that the check accepts; None for the default.
     """
 
     settings: VersionSettings
@@ -89,7 +88,7 @@ class VersionJob:
     make_encoder: Callable[[], Encoder]
     replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
-    bounds: dict[str, float] = field(default_factory=dict)
+    max_loss: float | None = None
 
     def request(self) -> dict[str, Any]:
         """What the job consists of, by content. A folder with the same request can be resumed."""
@@ -103,8 +102,7 @@ class VersionJob:
             "buffer": [one.sha256 for one in plan.buffer.samples],
             "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
-            "min_gain": 0.0,  # what the folders of earlier versions have
-            **self.bounds,
+            "max_loss": self.max_loss,
             "recipe": self.settings.tables(),
         }
 
@@ -175,7 +173,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         if parent is not None:
             labels = unique_labels(reader, plan.checked.samples)
             verdict = check_versions(
-                parent, encoder, plan.checked.samples, pixels, labels, bounds=job.bounds, device=device
+                parent, encoder, plan.checked.samples, pixels, labels, max_loss=job.max_loss, device=device
             )
             old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
@@ -205,12 +203,12 @@ def _write_version(
     verdict, old_items: what ``check_versions`` and ``measure_old_items`` found; None and empty for the first version.
     """
     plan, parent = job.plan, job.parent
-    write_tensors(out / METHOD, method.state_dict())
+    write_torch(out / METHOD, method.state_dict())
     plan.buffer.save(out, BUFFER)
     plan.held_out.save(out, HELD_OUT)
     write_array(out / TRAINED, plan.trained)
     for number, one in enumerate(past, start=1):
-        write_tensors(out / KEPT / f"{number:03d}.safetensors", one._asdict())
+        write_torch(out / KEPT / f"{number:03d}.safetensors", one._asdict())
     space_map = method.space_map()
     if space_map is not None:
         space_map.save(out / MAP)
@@ -317,7 +315,7 @@ def _past_features(method: Method, job: VersionJob, images: Images, dim: int) ->
     if parent is None or not method.reads_kept or not len(buffer):
         return []
     files = [] if job.new_buffer else sorted((parent.folder / KEPT).glob("*.safetensors"))
-    past = [BufferFeatures(**read_tensors(file)[0]) for file in files]
+    past = [BufferFeatures(**read_torch(file)[0]) for file in files]
     if not any(one.features.shape[1] == dim for one in past):
         past = [buffer_features(parent.encoder.to(images.device), images, buffer)]
     return past

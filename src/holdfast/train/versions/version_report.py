@@ -53,7 +53,7 @@ def report_versions(
     >>> _ = start("spring.npz", "models/1", device="cpu")
     >>> _ = update("models/1", "summer.npz", "models/2", device="cpu")
     >>> record = report_versions(["models/2"], device="cpu")
-    >>> len(record["versions"]), record["history"]["verdict"] in ("compatible", "not shown")
+    >>> len(record["versions"]), record["history"]["verdict"] in ("better", "not shown")
     (2, True)
     """
     torch_device = resolve_device(device)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.checks.check import RESAMPLES, check_options
-from holdfast.checks.verdict import bounds_asked
+from holdfast.checks.verdict import accepted_loss
 from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import are, counted
 from holdfast.train.data.sampler import steps_per_epoch
@@ -157,7 +156,6 @@ def update(
     buffer_from: str | Path | None = None,
     check_on: str | Path | None = None,
     max_loss: float | None = None,
-    min_gain: float | None = None,
     stored: str | Path | None = None,
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
@@ -183,7 +181,6 @@ def update(
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
-    min_gain: asks for more than this gain instead; as in ``holdfast.check``.
     stored: the file of an adopted model's vectors, if it was moved.
     split_folders, skip_unreadable: as for ``start``; they hold for ``buffer_from`` and ``check_on`` too.
     device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
@@ -207,7 +204,7 @@ def update(
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)
     limit_steps = settings is None if limit_steps is None else limit_steps
-    check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
+    accepted_loss(max_loss)
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
     refuse_other_folder(out)
@@ -261,7 +258,7 @@ def update(
         _seeded(build, settings.fit.seed),
         replace_with=_recorded_replacement(parent, replacement, replace_with),
         new_buffer=buffer_from is not None,
-        bounds={name: bound for name, bound in (("max_loss", max_loss), ("min_gain", min_gain)) if bound is not None},
+        max_loss=max_loss,
     )
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
