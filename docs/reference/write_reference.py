@@ -14,7 +14,7 @@ from holdfast.cli import SECTIONS, app
 
 HERE = Path(__file__).parent
 GROUPS = {
-    "Bridges, checks and metrics": ("vectors", "metrics", "bridges", "checks"),
+    "Bridges, upgrades, checks and metrics": ("vectors", "metrics", "bridges", "upgrade", "checks"),
     "Galleries": ("embedders", "gallery"),
     "Models and their versions": ("train.encoders", "train.versions"),
     "Training": (
@@ -36,11 +36,9 @@ GUIDES = (
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
     "holdfast.gallery.capacity.plan_capacity",
-    "holdfast.train.versions.version_report.report_versions",
     "holdfast.train.versions.settings.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",
-    "holdfast.train.data.images.image_names",
     "holdfast.train.methods.interface.TaskView",
     "holdfast.train.methods.interface.Batch",
     "holdfast.train.methods.interface.Progress",

@@ -1,18 +1,16 @@
 """``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
-import re
 import shutil
 
 import pytest
 import torch
 
-from holdfast.checks import check_history
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.evaluation import run_models
 from holdfast.train.geometry import embed_in_larger_simplex
 from holdfast.train.scenarios import SlotRegistry
-from papers.run_pages import read_run, render
 
 IMAGES = torch.randn(20, 1, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -86,57 +84,16 @@ def test_a_trained_classifier_has_no_slots(tmp_path, holdfast):
         holdfast("slots", "show", tmp_path / "m")
 
 
-def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "mixed" not in holdfast_json("evaluate", tmp_path / "run")
-    found = holdfast_json("evaluate", tmp_path / "run", "--mixed")["mixed"]
-    assert len(found["versions"]) == 3
-    assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
-
-
-def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    plain = holdfast_json("evaluate", run)
-    found = holdfast_json("evaluate", run, "--bridge", "rotation", "--bridge-pairs", 12, "--scores", "mAP")
-    assert {name: one["matrix"] for name, one in found["protocols"].items()} == {
-        name: one["matrix"] for name, one in plain["protocols"].items()
-    }
-    bridged = found["bridged"]
-    assert (bridged["kind"], bridged["pairs"]) == ("rotation", 12)
-    for name, protocol in bridged["protocols"].items():
-        own = [row[t] for t, row in enumerate(protocol["matrix"])]
-        assert own == [row[t] for t, row in enumerate(plain["protocols"][name]["matrix"])]
-        beaten = [protocol["matrix"][t][k] > own[k] for t in range(3) for k in range(t)]
-        assert protocol["AC"] == pytest.approx(sum(beaten) / 3)
-        assert set(protocol["extras"]) == {"mAP"}
-    assert holdfast_json("evaluate", run)["bridged"] == bridged  # kept, like earlier extra scores
-    text = holdfast("evaluate", run, "--bridge", "auto", "--mixed", "--arrival", "by-class")
-    assert "AC-R" in text
-    assert "It is not the AC of the paper." in " ".join(text.split())
-    assert re.search(r", affine \(ridge 0\.1\) [01]\.\d+", " ".join(text.split()))
-    assert max(map(len, text.splitlines())) <= 80
-    record = json.loads((run / "metrics.json").read_text())
-    assert record["mixed"]["arrival"] == "by-class"
-    ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
-    assert ways[0] == ("plain", "scaled")
-    page = render([read_run(run)])
-    assert "AC-R" in page
-    assert "bridged queries (" in page
-
-
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
     from holdfast.train.experiments.schema import to_toml
 
     models = tmp_path / "models"
-    (row,) = holdfast_json("pretrain", pretrain_recipe, "--models", models)
+    row = holdfast_json("pretrain", pretrain_recipe, "--models", models)
     assert row["model"] == str(models / "glyphs" / "small-simplex")
     assert row["classes"] == 4
     eight = ["--set", "data.train_classes=8", "--out", models / "eight"]
     assert "eight" in holdfast("pretrain", pretrain_recipe, "--quiet", *eight)
-    with pytest.raises(HoldfastError, match="2 models are planned"):
-        holdfast("pretrain", pretrain_recipe, "--backbones", "small,resnet32", "--out", models / "x")
     with pytest.raises(HoldfastError, match="no slot left"):
         holdfast("pretrain", pretrain_recipe, "--set", "method.slots=2", "--out", models / "x")
     iam_tables["scenario"] |= {"model": "glyphs/small-{head}", "replace_with": ["eight"]}
@@ -179,7 +136,7 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
     refusal = json.loads(holdfast(*words, status=2))
     assert refusal["reason"] == str(said.value)
     with pytest.raises(HoldfastError, match="03: its slots disagree with those of earlier models"):
-        check_history(tmp_path / "run", resamples=100)
+        run_models(tmp_path / "run")
     assert "03: its slots disagree with those of earlier models: class " in refusal["reason"]
     for number in ("01", "02", "03"):  # a method without slots, and models that are gone
         bare = tmp_path / "run" / "models" / number / "config.json"

@@ -3,6 +3,7 @@
 from holdfast.bridges.bridge import Bridge
 from holdfast.bridges.choice import BRIDGES, NONE, Candidate, Evidence
 from holdfast.bridges.export import export_bridge
+from holdfast.bridges.index_side import IndexMap
 from holdfast.bridges.maps import QueryMap
 from holdfast.bridges.pairs import Pairs, read_pairs
 from holdfast.bridges.scores import ScoreScale, measure_scale
@@ -13,6 +14,7 @@ __all__ = [
     "Bridge",
     "Candidate",
     "Evidence",
+    "IndexMap",
     "Pairs",
     "QueryMap",
     "ScoreScale",

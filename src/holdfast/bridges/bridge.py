@@ -127,7 +127,7 @@ class Bridge:
         A named kind is used whatever ``none`` scores; ``evidence`` has both.
         """
         started = time.monotonic()
-        new_rows, old_rows = _pairs(new, old)
+        new_rows, old_rows = pairs_of(new, old)
         plain = _unbridged(unbridged, new_rows, old_rows)
         codes = None if labels is None else _codes(labels, len(new_rows))
         different = _different(new_rows, old_rows)
@@ -396,7 +396,8 @@ def _different(*spaces: Matrix) -> NDArray[np.int64]:
     return rows
 
 
-def _pairs(new: ArrayLike, old: ArrayLike) -> tuple[Matrix, Matrix]:
+def pairs_of(new: ArrayLike, old: ArrayLike) -> tuple[Matrix, Matrix]:
+    """Both rows of each pair at length 1; refused if they cannot be fitted on."""
     both = []
     for name, given in (("new", new), ("old", old)):
         rows = real_array(given, name)

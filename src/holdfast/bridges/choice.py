@@ -165,7 +165,7 @@ class Trial:
         self._shared: dict[int, Shared] = {}  # by number of pairs
         self._pairs, self._best = len(new), split.best
         self._enough = len(held) >= OVERLAP_FROM
-        self._fair = _neighbours(self._new, self._all_new) if self._enough else None
+        self._fair = neighbours_of_items(self._new, self._all_new) if self._enough else None
         self.labels = None if labels is None else self._useful(_judgeable(labels[searched], len(held)))
         self.measure, self.chance = self._measure(len(searched))
 
@@ -241,12 +241,12 @@ class Trial:
         """
         unseen = copy.copy(self)  # shares the maps that are fitted already
         unseen._all_new, unseen._all_old, unseen.labels = self._new, self._old, None
-        unseen._fair = _neighbours(self._new, self._new) if self._enough else None
+        unseen._fair = neighbours_of_items(self._new, self._new) if self._enough else None
         _, chance = unseen._measure(len(self._new))
         bridged = self._bridged(kind, options, len(self._fit_new))
         gains = unseen._values(bridged) - chance
         if unseen._fair is not None:
-            gains += chance - _overlap_with_others(_neighbours(bridged, self._old), unseen._fair)
+            gains += chance - _overlap_with_others(neighbours_of_items(bridged, self._old), unseen._fair)
         return float(gains.mean()) / max(_error(gains), 1e-6)
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
@@ -267,7 +267,7 @@ class Trial:
         queries, items = len(self._new), len(self._all_new)
         first = min(FIRST, max(1, queries // 5))  # with few items, ten would be most of them
         shown, wanted = (
-            _neighbours(*searched, first) for searched in ((bridged, self._all_old), (self._new, self._all_new))
+            neighbours_of_items(*searched, first) for searched in ((bridged, self._all_old), (self._new, self._all_new))
         )
         in_one_only = np.zeros((queries, items), dtype=bool)
         rows = np.arange(queries)[:, None]
@@ -289,9 +289,9 @@ class Trial:
     def _values(self, bridged: Matrix) -> NDArray[np.float64]:
         """One number in [0, 1] per held-out item that can be judged."""
         if self.labels is not None:
-            return _right(self.labels, _neighbours(bridged, self._all_old, 1)[:, 0])
+            return _right(self.labels, neighbours_of_items(bridged, self._all_old, 1)[:, 0])
         if self._fair is not None:
-            return _overlap(_neighbours(bridged, self._all_old), self._fair)
+            return overlap(neighbours_of_items(bridged, self._all_old), self._fair)
         scores = bridged @ self._all_old.T
         self_scores = scores.diagonal()[:, None]
         ties = (scores == self_scores).sum(axis=1) - 1  # half of them come first on average
@@ -313,7 +313,7 @@ class Trial:
                 StoredItems(items[~is_old], self._all_new[~is_old], self._new),
             ]
             hits = search_mixed(stored, FIRST, own=queries)
-            overlaps += _overlap(hits.rows, self._fair) / 2
+            overlaps += overlap(hits.rows, self._fair) / 2
             for k in EXPOSURE_AT:
                 shown[k] += float(is_old[hits.rows[:, :k]].mean()) / 2
                 fair[k] += float(is_old[self._fair[:, :k]].mean()) / 2
@@ -457,7 +457,7 @@ def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
     return Split(fitted, held, fitted[:also], best)
 
 
-def _neighbours(queries: Matrix, gallery: Matrix, k: int = FIRST) -> NDArray[np.int64]:
+def neighbours_of_items(queries: Matrix, gallery: Matrix, k: int = FIRST) -> NDArray[np.int64]:
     """The ``k`` nearest other rows of the gallery, Q x k; row i of both is the same item."""
     hits = nearest(queries, gallery, k + 1).indices
     is_itself = hits == np.arange(len(queries))[:, None]
@@ -465,7 +465,7 @@ def _neighbours(queries: Matrix, gallery: Matrix, k: int = FIRST) -> NDArray[np.
     return hits[~is_itself].reshape(len(queries), -1)
 
 
-def _overlap(hits: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+def overlap(hits: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of ``wanted`` (Q x k) that is in ``hits``, per query."""
     shares: NDArray[np.float64] = (hits[:, :, None] == wanted[:, None, :]).any(axis=1).mean(axis=1)
     return shares
@@ -475,7 +475,7 @@ def _overlap_with_others(hits: NDArray[np.int64], wanted: NDArray[np.int64]) -> 
     """Mean share of the items that the other queries want (Q x k) that is in ``hits``, per query."""
     times = np.bincount(wanted.ravel(), minlength=int(hits.max()) + 1)  # how many queries want each item
     queries, k = wanted.shape
-    shares: NDArray[np.float64] = (times[hits].sum(axis=1) / k - _overlap(hits, wanted)) / (queries - 1)
+    shares: NDArray[np.float64] = (times[hits].sum(axis=1) / k - overlap(hits, wanted)) / (queries - 1)
     return shares
 
 

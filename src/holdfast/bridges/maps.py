@@ -163,11 +163,7 @@ class Local:
 
     def __call__(self, queries: Matrix) -> Matrix:
         cosines = queries @ self.anchors.T
-        rows = np.argpartition(-cosines, self.neighbours - 1, axis=1)[:, : self.neighbours]
-        nearest = np.take_along_axis(cosines, rows, 1) / np.float32(self.temperature)
-        shares = np.exp(nearest - nearest.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        correction = np.einsum("qk,qkd->qd", shares, self.residuals[rows])
+        correction = mean_residuals(cosines, self.residuals, self.neighbours, self.temperature)
         return unit(self.rotation(queries)) + np.float32(self.weight) * correction
 
     def tensors(self) -> dict[str, Matrix]:
@@ -178,6 +174,19 @@ class Local:
     def from_tensors(cls, tensors: Mapping[str, Matrix]) -> Self:
         pairs = (tensors[name] for name in ("anchors", "residuals", "settings"))
         return cls(Rotation.from_tensors(tensors), *pairs)
+
+
+def mean_residuals(cosines: Matrix, residuals: Matrix, neighbours: int, temperature: float) -> Matrix:
+    """The mean residual of the pairs nearest to each row, weighted by softmax(cosine / temperature).
+
+    cosines: rows with the pairs, Q x P. residuals: of the pairs, P x d.
+    """
+    rows = np.argpartition(-cosines, neighbours - 1, axis=1)[:, :neighbours]
+    nearest = np.take_along_axis(cosines, rows, 1) / np.float32(temperature)
+    shares = np.exp(nearest - nearest.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    mean: Matrix = np.einsum("qk,qkd->qd", shares, residuals[rows])
+    return mean
 
 
 def mapped_queries(fitted: QueryMap, queries: Matrix) -> Matrix:
@@ -228,6 +237,47 @@ def ridge_weights(x: NDArray[Any], y: NDArray[Any], strength: float) -> Matrix:
     if len(x) >= x.shape[1]:
         return _float32(np.linalg.solve(gram, (x.T @ y).astype(np.float64)))
     return x.T @ _float32(np.linalg.solve(gram, y.astype(np.float64)))
+
+
+STRENGTHS = tuple(10.0**exponent for exponent in np.arange(-4, 2.1, 0.5))
+"""What ``ridge_by_leave_one_out`` tries, relative to the mean variance of a direction of x."""
+
+
+def ridge_by_leave_one_out(x: Matrix, y: Matrix) -> tuple[LinearMap, float, Matrix]:
+    """A ridge regression from x to y around the means, its strength, and what is predicted for each row by the others.
+
+    x: N x d_x. y: N x d_y, row i the same thing.
+    The strength with the least squared error of the predictions is taken. These need no further fits: a row's error by
+    the others is its error by all, divided by one minus its leverage.
+    """
+    x_mean, y_mean = _mean(x), _mean(y)
+    u, values, vt = _singular_values(_float32(x - x_mean))
+    centred = (y - y_mean).astype(np.float64)
+    along = u.T @ centred
+    energy, best = float(np.square(values).sum()) / x.shape[1], None
+    for strength in STRENGTHS:
+        shrunk = np.square(values) / (np.square(values) + strength * energy + 1e-19)
+        leverage = 1 / len(x) + np.square(u) @ shrunk
+        errors = (centred - (u * shrunk) @ along) / np.maximum(1 - leverage, 1e-6)[:, None]
+        loss = float(np.square(errors).sum())
+        if best is None or loss < best[0]:
+            best = loss, strength, errors
+    assert best is not None
+    _, strength, errors = best
+    weight = (vt.T * (values / (np.square(values) + strength * energy + 1e-19))) @ along
+    return LinearMap(_float32(weight), _float32(y_mean - x_mean @ weight)), strength, _float32(y - errors)
+
+
+def _singular_values(x: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """U, S and V^T of x without the directions that it lacks, from the products of its shorter side."""
+    wide = x.astype(np.float64)
+    tall = len(x) >= x.shape[1]
+    squares, directions = np.linalg.eigh(wide.T @ wide if tall else wide @ wide.T)
+    kept = squares > squares[-1:] * 1e-10
+    values, directions = np.sqrt(squares[kept]), directions[:, kept]
+    if tall:
+        return wide @ directions / values, values, directions.T
+    return directions, values, (wide.T @ directions / values).T
 
 
 def _mean(rows: Matrix) -> NDArray[np.float64]:

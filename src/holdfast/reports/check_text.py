@@ -416,35 +416,42 @@ _LISTED = 20
 
 def check_markdown(record: dict[str, Any]) -> str:
     """A check as Markdown: the answers, table of tests, evidence; long lists are collapsed."""
-    parts = [f"### {_plain(headline(record))}", _bullets(lead_sentences(record))]
+    parts = [f"### {plain_markdown(headline(record))}", _bullets(lead_sentences(record))]
     if record["kind"] == "history":
         parts += _history(record)
     elif record["kind"] == "mixed":
         parts += _mixed(record)
     else:
-        parts += [_plain(gain_sentence(record)), _table(*score_table(record)), _bullets(evidence_sentences(record))]
+        parts += [
+            plain_markdown(gain_sentence(record)),
+            table_markdown(*score_table(record)),
+            _bullets(evidence_sentences(record)),
+        ]
         parts += _folded(record)
-    parts += [_bullets(record["notes"]), f"<sub>{_plain(f'{basis_sentence(record)} {not_covered(record)}')}</sub>"]
+    parts += [
+        _bullets(record["notes"]),
+        f"<sub>{plain_markdown(f'{basis_sentence(record)} {not_covered(record)}')}</sub>",
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def refusal_markdown(reason: str) -> str:
     """Markdown for a check that could not be made."""
-    return f"### Not judged: {_plain(reason)}\n"
+    return f"### Not judged: {plain_markdown(reason)}\n"
 
 
 def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
+    return "\n".join(f"- {plain_markdown(sentence)}" for sentence in sentences)
 
 
 def _folded(record: dict[str, Any]) -> list[str]:
     parts = []
     heads, losing = class_table(record, _LISTED)
     if losing:
-        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", _table(heads, losing)))
+        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", table_markdown(heads, losing)))
     lost = (record.get("changes") or {}).get("lost_queries", [])
     if lost:
-        lines = [f"- {_plain(lost_query(entry))}" for entry in lost[:_LISTED]]
+        lines = [f"- {plain_markdown(lost_query(entry))}" for entry in lost[:_LISTED]]
         parts.append(_details(f"Right before, wrong now ({len(lines)} of {len(lost):,} shown)", "\n".join(lines)))
     return parts
 
@@ -460,7 +467,7 @@ def _history(record: dict[str, Any]) -> list[str]:
             for k, found in enumerate(record["matrix"][t])
         ]
         rows.append([name, *cells])
-    matrix = _table(["query model \\ gallery of", *record["models"]], rows)
+    matrix = table_markdown(["query model \\ gallery of", *record["models"]], rows)
     summary = ", ".join(
         f"{name} {record[name]['value']:.3f} ({record[name]['low']:.3f} to {record[name]['high']:.3f})"
         for name in ("AC", "AA", "ACA")
@@ -471,17 +478,23 @@ def _history(record: dict[str, Any]) -> list[str]:
 
 
 def _mixed(record: dict[str, Any]) -> list[str]:
-    sources = "\n".join(f"- {_plain(sentence)}" for sentence in version_sentences(record))
-    return [_table(*score_table(record)), _table(VERSION_COLUMNS, version_rows(record)), EXPOSURE_MEANING, sources]
+    sources = "\n".join(f"- {plain_markdown(sentence)}" for sentence in version_sentences(record))
+    return [
+        table_markdown(*score_table(record)),
+        table_markdown(VERSION_COLUMNS, version_rows(record)),
+        EXPOSURE_MEANING,
+        sources,
+    ]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table of text, with numbers from the second column on; empty without rows. The gain is in bold."""
     if not rows:
         return ""
     marks = ["**" if row[0] == _GAIN else "" for row in (heads, *rows)]
     lines = [
-        f"| {' | '.join(f'{mark}{_plain(cell)}{mark}' for cell in row)} |" for mark, row in zip(marks, (heads, *rows))
+        f"| {' | '.join(f'{mark}{plain_markdown(cell)}{mark}' for cell in row)} |"
+        for mark, row in zip(marks, (heads, *rows))
     ]
     return "\n".join([lines[0], "|---|" + "--:|" * (len(heads) - 1), *lines[1:]])
 
@@ -490,7 +503,7 @@ def _details(summary: str, body: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
-def _plain(value: object) -> str:
+def plain_markdown(value: object) -> str:
     """Text escaped so that it cannot break a table, start HTML or Markdown, embed an image or mention a user."""
     safe = re.sub(r"([\\`*\[\]|])", r"\\\1", " ".join(str(value).split()))
     safe = safe.replace("&", "&amp;").replace("<", "&lt;")
