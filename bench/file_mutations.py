@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.core.storage import to_toml
+from holdfast.train.toml_text import to_toml
 
 HUGE = (2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1, 10**12, 10**30)
 VALUES: tuple[Callable[[Random], Any], ...] = (

@@ -142,7 +142,7 @@ def with_gallery(items: np.ndarray, folder: Path, options: argparse.Namespace) -
 def with_qdrant_edge(items: np.ndarray, folder: Path, options: argparse.Namespace) -> tuple[float, float, Search]:
     import qdrant_edge as edge
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded_engine import EF_SEARCH
     from holdfast.gallery.engines.embedded_process import EF_CONSTRUCT, M
 
     (folder / "edge").mkdir()
@@ -174,7 +174,7 @@ def with_faiss(items: np.ndarray, folder: Path, options: argparse.Namespace) -> 
     """Storing and building are one here: the time counts as both."""
     import faiss
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded_engine import EF_SEARCH
     from holdfast.gallery.engines.embedded_process import EF_CONSTRUCT, M
 
     faiss.omp_set_num_threads(options.threads)

@@ -42,7 +42,7 @@ from PIL import Image
 from timing import write_figures
 
 import holdfast.cli
-from holdfast import Bridge, Encoder, Gallery, Preprocess, build_backbone, load_split, read_adopted
+from holdfast import Bridge, Encoder, Gallery, Preprocess, build_backbone, load_split, run_recipe
 from holdfast.checks.judgements import read_judgements
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
@@ -55,7 +55,11 @@ from holdfast.vectors.feature_set import feature_set
 MEMORY = 2 * 2**30
 LONGEST_LINE = 2000
 GOOD = ("accepted", "refused")
-FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures"
+SMALL_RUN = [
+    "scenario.initial=2", "scenario.tasks=2", "backbone.width=4", "train.epochs=1", "data.train.train_classes=4",
+    "data.train.per_class_train=4", "data.query.per_class_query=4", "data.gallery.per_class_gallery=4",
+    *(f"data.{split}.test_classes=2" for split in ("train", "query", "gallery")),
+]  # fmt: skip
 IMAGES = ("png", "jpg", "webp", "gif", "bmp", "tif")
 
 
@@ -175,10 +179,9 @@ FORMATS = {
     "gallery segments": Format("gallery", ("vectors/**/*",), (open_gallery,)),
     "bridge": Format("bridge", ("*",), (use_bridge,)),
     "run folder": Format("run", ("**/*",), (
-        lambda at, valid: command("report", at, "--out", at.parent / "report.html"),
-        lambda at, valid: command("check", at, "--resamples", "100", "--json"),
+        lambda at, valid: command("evaluate", at, "--json"),
+        lambda at, valid: command("check-history", at, "--resamples", "100", "--json"),
     )),
-    "adopted model": Format("adopted", ("*", "mapped/*"), (lambda at, valid: read_adopted(at),)),
 }  # fmt: skip
 
 
@@ -230,8 +233,7 @@ def build(folder: Path) -> None:
         gallery.add(Item(str(n), vector=row, metadata={"price": n}) for n, row in enumerate(np.eye(32) + 0.1))
         gallery.build_index()
         gallery.add(Item(f"late {n}", vector=row) for n, row in enumerate(np.eye(32) + 0.2))
-    copy(FIXTURES / "run-finished", folder / "run")
-    copy(FIXTURES / "adopted" / "map", folder / "adopted")
+    run_recipe("demo", folder / "run", SMALL_RUN, device="cpu")
 
 
 def write_dataset(folder: Path, columns: dict[str, list[Any]]) -> None:

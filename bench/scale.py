@@ -247,7 +247,7 @@ def build_gallery(
 def with_faiss(items: np.ndarray, queries: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:
     import faiss
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded_engine import EF_SEARCH
     from holdfast.gallery.engines.embedded_process import EF_CONSTRUCT, M
 
     index = faiss.IndexHNSWFlat(items.shape[1], M, faiss.METRIC_INNER_PRODUCT)
@@ -331,7 +331,7 @@ def plain_edge(work: Path, options: argparse.Namespace, collection: str) -> Iter
     """qdrant-edge on a copy of the gallery's files: in float32, as by default, and by the 4-bit copies."""
     import qdrant_edge as edge
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH, RESCORED_PER_HIT
+    from holdfast.gallery.engines.embedded_engine import EF_SEARCH, RESCORED_PER_HIT
 
     (files,) = (work / "gallery" / "vectors").glob(f"{collection}.*")
     shutil.rmtree(work / "plain", ignore_errors=True)  # of an earlier call with --keep
@@ -361,7 +361,7 @@ def plain_sql(work: Path, options: argparse.Namespace, collection: str) -> Itera
     """One SQL statement on the gallery's table and index, as somebody with only pgvector would write it."""
     import psycopg
 
-    from holdfast.gallery.engines.postgres import EF_SEARCH
+    from holdfast.gallery.engines.postgres_engine import EF_SEARCH
 
     with psycopg.connect(options.url, autocommit=True) as connection:
         found = "SELECT schemaname FROM pg_tables WHERE tablename = %s"

@@ -21,6 +21,7 @@ from sweep import SideBySide
 from timing import synchronize, timed, write_figures
 from torch.utils.flop_counter import FlopCounterMode
 
+import papers.networks  # noqa: F401  SENet-18 and RegNetY-400MF
 from holdfast.core.environment import describe
 from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import DeviceImages

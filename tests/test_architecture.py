@@ -8,7 +8,8 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ TRAIN = {
     },
 }  # fmt: skip
 TRAIN_MAY_IMPORT = set(INDEX_SIDE) - {"gallery", "service"}
+TORCH_OUTSIDE_TRAIN = {"vectors/neighbours.py", "embedders/image_encoder.py"}
+TRAIN_OUTSIDE = {"embedders/image_encoder.py"}
 
 
 def source_files(package: str) -> Iterator[Path]:
@@ -43,12 +46,20 @@ def source_files(package: str) -> Iterator[Path]:
 
 
 def imported(file: Path) -> set[str]:
+    """Modules that a file imports, also inside functions, but not for type checkers alone."""
+    return _imported(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def _imported(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
+        names |= _imported(node)
     return names
 
 
@@ -59,13 +70,13 @@ def imported_packages(file: Path) -> set[str]:
 
 def test_every_package_is_in_the_picture():
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert packages == {*INDEX_SIDE, "cli", "train"}
+    assert packages <= {*INDEX_SIDE, "cli", "train"}
     assert {path.parent.name for path in SOURCE.glob("train/*/__init__.py")} == set(TRAIN)
 
 
 @pytest.mark.parametrize("package", INDEX_SIDE)
 def test_arrows_of_the_index_side(package):
-    above = {*INDEX_SIDE[: INDEX_SIDE.index(package) + 1], "train"}  # which files import train: the next test
+    above = {*INDEX_SIDE[: INDEX_SIDE.index(package) + 1], "train"}  # which files import train: a test below
     for file in source_files(package):
         assert imported_packages(file) <= above, file
 
@@ -78,15 +89,56 @@ def test_arrows_of_training(part):
         assert parts & TRAIN.keys() <= TRAIN[part] | {part}, file
 
 
-# To be emptied: packages of the index side that still use torch.
-NOT_YET = {"vectors", "metrics", "bridges", "checks", "embedders", "gallery", "service", "core", "reports"}
+def outside_train() -> Iterator[Path]:
+    return (file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "train")
 
 
-@pytest.mark.parametrize("package", sorted({*INDEX_SIDE} - NOT_YET))
-def test_no_torch_on_the_index_side(package):
-    for file in source_files(package):
-        assert not any(name.split(".")[0] == "torch" for name in imported(file)), file
-        assert "train" not in imported_packages(file), file
+def names_of(files: Iterator[Path], wanted: Callable[[str], bool]) -> set[str]:
+    """The files, relative to the package, that import a module for which ``wanted`` is true."""
+    return {file.relative_to(SOURCE).as_posix() for file in files if any(wanted(name) for name in imported(file))}
+
+
+def is_of(module: str, name: str) -> bool:
+    return name.split(".")[0] == module
+
+
+def test_one_door_to_torch():
+    """Outside ``train`` only the search on a GPU and the adapter of image encoders import torch."""
+    assert names_of(outside_train(), partial(is_of, "torch")) == TORCH_OUTSIDE_TRAIN
+
+
+def test_one_door_to_train():
+    """The command line and the adapter of image encoders import ``train``, nothing else does."""
+    users = names_of(outside_train(), lambda name: (name + ".").startswith("holdfast.train."))
+    assert {name for name in users if not name.startswith("cli/")} == TRAIN_OUTSIDE
+
+
+def test_what_the_core_does_not_have_is_imported_by_few():
+    """pandas, scipy and matplotlib by nothing; Pillow where images are read; pydantic for requests over HTTP."""
+    modules = ("scipy", "matplotlib", "pandas", "PIL", "pydantic", "tomli_w")
+    found = {module: names_of(outside_train(), partial(is_of, module)) for module in modules}
+    assert not found["scipy"] | found["matplotlib"] | found["pandas"] | found["tomli_w"]
+    assert all(name.startswith("service/") for name in found["pydantic"])
+    assert found["PIL"] <= {"embedders/pixels.py", "embedders/model_inputs.py", "cli/demo_story.py"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "without"),
+    [
+        ("from holdfast import Bridge, check, check_mixed, check_history, nearest", ("torch", "PIL", "rich", "typer")),
+        ("from holdfast import Gallery, Item", ("torch", "PIL", "rich", "typer", "qdrant_edge")),
+        ("from holdfast.reports import check_markdown, render_check", ("torch", "PIL", "rich")),
+        ("from holdfast import compatibility_summary", ("torch", "PIL")),
+        ("import holdfast.service", ("torch",)),
+        ("import holdfast.cli", ("torch", "PIL", "numpy", "pydantic")),
+    ],
+)
+def test_the_index_side_is_imported_without(statement, without):
+    """In a process in which importing these, or scipy or matplotlib, fails."""
+    refused = (*without, "scipy", "matplotlib")
+    code = f"import sys\nfor name in {refused}: sys.modules[name] = None\n{statement}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-2000:]
 
 
 def test_the_loop_knows_no_method():
@@ -183,10 +235,10 @@ def test_no_drawers_and_no_giants():
 def test_public_names_resolve_and_are_documented():
     before_the_stub = {
         "METHODS", "DSimplex", "Encoder", "FitOptions", "Gallery", "HoldfastError", "ImageSet", "Preprocess",
-        "SlotRegistry", "VectorInput", "adopt", "average_accuracy", "average_compatibility",
+        "SlotRegistry", "VectorInput", "average_accuracy", "average_compatibility",
         "average_compatible_accuracy", "build_backbone", "check", "check_history", "cl2r", "compatibility_matrix",
         "compatibility_summary", "feature_distillation", "fit", "hoc_loss", "iam_cl2r", "info_nce", "load_split",
-        "load_weights", "nearest", "read_adopted", "read_dataset", "run_recipe", "simplex_cross_entropy",
+        "load_weights", "nearest", "read_dataset", "run_recipe", "simplex_cross_entropy",
     }  # fmt: skip
     assert before_the_stub <= set(holdfast.__all__)
     for name in holdfast.__all__:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.metrics.resampling import gain_interval, queries_to_decide
+from holdfast.metrics.intervals import gain_interval, units_needed
 from holdfast.reports.check_text import rounded_up
 
 ROOT = Path(__file__).parents[1]
@@ -77,10 +77,10 @@ def needed_queries(changed: float, gain: float, accepted: float) -> str:
     up, down = (round(count * (changed + sign * gain) / 2) for sign in (1, -1))
     before = [0.0] * up + [1.0] * (count - up)
     after = [1.0] * up + [0.0] * down + [1.0] * (count - up - down)
-    low, high = gain_interval(before, after)
-    if not low <= -accepted <= high:
+    found = gain_interval(before, after)
+    if not found.low <= -accepted <= found.high:
         return f"under {count}"
-    needed = queries_to_decide(before, after, (low, high), -accepted)
+    needed = units_needed(before, after, -accepted)
     assert needed is not None
     return f"{rounded_up(needed):,}"
 

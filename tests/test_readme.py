@@ -123,7 +123,7 @@ def test_the_first_commands_on_two_files(labelled, files):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_commands_for_an_index_and_a_new_model(labelled, files):
     files(labelled)
-    block = README[README.index("holdfast adopt index.npz") : README.index("holdfast serve shop")]
+    block = README[README.index("holdfast gallery create shop --vectors") : README.index("holdfast serve shop")]
     for line in block.strip().splitlines():
         output = run(line)
     assert "rotation from 300 pairs" in output

@@ -1,4 +1,4 @@
-"""The wheel without extras: its files, and the first commands of a new user in an environment with nothing else."""
+"""The wheel: its files, and the first commands of a new user, without extras and with the extra ``train``."""
 
 import importlib.metadata
 import json
@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXTRAS = ("fastapi", "uvicorn", "qdrant_edge", "qdrant_client", "psycopg", "transformers", "onnx", "pyarrow", "sklearn")
+LARGE = ("torch", "scipy", "matplotlib", "PIL", "pydantic")
+EXTRAS = (*LARGE, "fastapi", "uvicorn", "qdrant_edge", "qdrant_client", "psycopg", "transformers", "onnx", "pyarrow")
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,14 +35,14 @@ def wheel(tmp_path_factory):
     return found
 
 
-def with_requirements(requirements):
-    """The installed distributions of ``requirements`` and of all that they require, without extras."""
+def with_requirements(requirements, extra=""):
+    """The installed distributions of ``requirements`` and of all that they require, with one extra or none."""
     from packaging.requirements import Requirement
 
     found, waiting = {}, [Requirement(text) for text in requirements]
     while waiting:
         required = waiting.pop()
-        extras = ["", *required.extras]
+        extras = [extra, *required.extras]
         if required.marker and not any(required.marker.evaluate({"extra": extra}) for extra in extras):
             continue
         name = re.sub(r"[-_.]+", "-", required.name).lower()
@@ -54,8 +55,18 @@ def with_requirements(requirements):
 
 @pytest.fixture(scope="module")
 def clean(wheel, tmp_path_factory):
-    """An environment with the wheel. Its core dependencies are links to the installed ones: torch is large."""
-    folder = tmp_path_factory.mktemp("environment") / "clean"
+    """An environment with the wheel and its core dependencies."""
+    return environment(wheel, tmp_path_factory.mktemp("environment") / "clean", "")
+
+
+@pytest.fixture(scope="module")
+def with_train(wheel, tmp_path_factory):
+    """An environment with the wheel and what its extra ``train`` needs."""
+    return environment(wheel, tmp_path_factory.mktemp("environment") / "train", "train")
+
+
+def environment(wheel, folder, extra):
+    """The dependencies are links to the installed ones: torch is large."""
     venv.create(folder, symlinks=True, with_pip=False)
     install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder / "bin" / "python")]
@@ -64,7 +75,7 @@ def clean(wheel, tmp_path_factory):
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         required = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.MULTILINE)
-    for distribution in with_requirements(required).values():
+    for distribution in with_requirements(required, extra).values():
         for top in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
@@ -88,7 +99,7 @@ def test_files(wheel):
     assert any(name.startswith("holdfast/service/page/") and name.endswith(".js") for name in names)
     recipes = {path.relative_to(ROOT / "recipes").as_posix() for path in (ROOT / "recipes").rglob("*.toml")}
     assert recipes
-    assert {f"holdfast/experiments/builtin/{name}" for name in recipes} <= names
+    assert {f"holdfast/train/experiments/builtin/{name}" for name in recipes} <= names
     assert {name.split("/")[0] for name in names} == {"holdfast", wheel.name.partition("-py3")[0] + ".dist-info"}
 
 
@@ -102,22 +113,54 @@ def test_no_extra_is_there(clean, tmp_path):
 def test_doctor(clean, tmp_path):
     found = run(clean, "holdfast", "doctor", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    for package in ("torch", "numpy", "matplotlib"):
-        assert re.search(rf"^ ?{package}\s+ok ", found.stdout, re.MULTILINE), package
-    assert re.search(r"^ ?fastapi\s+– ", found.stdout, re.MULTILINE)
+    assert re.search(r"^ ?numpy\s+ok ", found.stdout, re.MULTILINE)
+    for package in ("torch", "PIL", "fastapi"):
+        assert re.search(rf"^ ?{package}\s+– ", found.stdout, re.MULTILINE), package
 
 
-def test_the_loop_of_the_readme(clean, tmp_path):
+def test_the_core_is_small(wheel, clean):
+    """At most 350 MB on disk; the extra ``train`` alone is larger."""
+    with zipfile.ZipFile(wheel) as archive:
+        own = sum(entry.file_size for entry in archive.infolist())
+    (packages,) = clean.glob("lib/python*/site-packages")
+    linked = [path.resolve() for path in packages.iterdir() if path.is_symlink()]
+    files = [file for top in linked for file in ([top] if top.is_file() else top.rglob("*")) if file.is_file()]
+    assert own + sum(file.stat().st_size for file in files if file.suffix != ".pyc") < 350e6
+
+
+def test_what_needs_the_extra_says_so(clean, tmp_path):
+    found = run(clean, "holdfast", "run", "demo", folder=tmp_path)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "which is not installed; pip install '.[train]'" in found.stderr
+    found = run(clean, "python", "-c", "from holdfast import Encoder", folder=tmp_path)
+    assert "ImportError: holdfast.Encoder: needs " in found.stderr
+
+
+def test_a_bridge_needs_numpy_alone(clean, tmp_path):
+    """And importing it and the check loads nothing that the core does not have."""
+    code = "import sys; from holdfast import Bridge, check, nearest; print({'torch', 'PIL', 'rich'} & set(sys.modules))"
+    assert run(clean, "python", "-c", code, folder=tmp_path).stdout.strip() == "set()"
+    rng = np.random.default_rng(0)
+    old = rng.standard_normal((400, 16)).astype(np.float32)
+    turned = old @ np.linalg.qr(rng.standard_normal((16, 16)))[0].astype(np.float32)
+    np.savez(tmp_path / "old.npz", features=old, ids=np.arange(400))
+    np.savez(tmp_path / "new.npz", features=turned, ids=np.arange(400))
+    found = run(clean, "holdfast", "bridge", "--old", "old.npz", "--new", "new.npz", "--out", "b", folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "b" / "bridge.json").is_file()
+
+
+def test_the_loop_of_the_readme(with_train, tmp_path):
     section = README[README.index("**Your own training loop.**") :]
     example = re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
     (tmp_path / "loop.py").write_text(example + "print(features.shape)\n", encoding="utf-8")
-    found = run(clean, "python", "loop.py", folder=tmp_path)
+    found = run(with_train, "python", "loop.py", folder=tmp_path)
     assert found.returncode == 0, found.stderr
     assert "(4, 64)" in found.stdout.replace("[", "(").replace("]", ")")
 
 
-def test_recipes_are_found(clean, tmp_path):
-    found = run(clean, "holdfast", "ls", "recipes", folder=tmp_path)
+def test_recipes_are_found(with_train, tmp_path):
+    found = run(with_train, "holdfast", "ls", "recipes", folder=tmp_path)
     assert found.returncode == 0, found.stderr
     assert "cifar100-10/simplex_hoc" in found.stdout
 

@@ -13,9 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.train.encoders import Encoder
 from holdfast.train.encoders.resnet import BasicBlock, Bottleneck, CifarResNet, PlainShortcutBlock, ResNet
-from holdfast.train.encoders.squeeze_excite import PreActivationBlock, RegNetY, SENet, SqueezeExcitation, YBlock
 from holdfast.train.engine.executors import Kernels, register_kernels
 from holdfast.train.engine.step import TrainingStep
+from papers.networks.squeeze_excite import PreActivationBlock, RegNetY, SENet, SqueezeExcitation, YBlock
 
 __all__ = ["fused_network", "why_no_kernels", "why_not_fused"]
 

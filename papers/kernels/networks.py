@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from holdfast.train.encoders.resnet import BasicBlock, Bottleneck, ResNet
-from holdfast.train.encoders.squeeze_excite import PreActivationBlock, RegNetY, SENet, YBlock
 from papers.kernels.batch_norm import (
     PreallocatedNorm,
     convolution_batch_norm,
@@ -22,6 +21,7 @@ from papers.kernels.batch_norm import (
 from papers.kernels.grouped_convolution import GROUP_WIDTH, grouped_convolution
 from papers.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add
 from papers.kernels.stem import is_stem, max_pool, stem_convolution
+from papers.networks.squeeze_excite import PreActivationBlock, RegNetY, SENet, YBlock
 
 
 class FusedNetwork:

@@ -14,7 +14,6 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from holdfast.train.encoders.squeeze_excite import SqueezeExcitation
 from papers.kernels import batch_norm
 from papers.kernels.batch_norm import (
     backward_affine_of,
@@ -31,6 +30,7 @@ from papers.kernels.batch_norm import (
 )
 from papers.kernels.convolution import relu
 from papers.kernels.sums import fits_32_bits, nan_where_too_large
+from papers.networks.squeeze_excite import SqueezeExcitation
 
 IMAGES, FEW = 128, 16
 """Images and channels per program in sums over images. There are few images, so small programs are faster."""

@@ -19,13 +19,13 @@ from holdfast.bridges.maps import Rotation
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import write_json
-from holdfast.train.data.images import canonical
-from holdfast.train.engine import StoredReference
+from holdfast.train.data.images import canonical, canonical_order
 from holdfast.train.engine.checkpoint import restore_method
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import Task, next_task
 from papers.quarters.execute import Group, Results, StudyRun, grouped, models_folder
 from papers.quarters.measure import rounded
+from papers.quarters.stored_reference import StoredReference
 from papers.quarters.strategies import STRATEGIES, Measured, numbers
 from papers.quarters.study_data import (
     NETWORK,
@@ -168,7 +168,8 @@ def _task(
     names = [str(name) for name in (np.unique(labels) if registry is None else registry.owners)]
     label_of = {name: label for label, name in enumerate(names)}
     codes = np.array([label_of[str(name)] for name in labels])
-    images = canonical(items, codes, names, source=REPLACEMENT, names=np.arange(len(labels)))
+    images = canonical(items, codes, names, source=REPLACEMENT)
+    order, _ = canonical_order(items, codes, names, source=REPLACEMENT)
     every, none = np.arange(len(images)), np.empty(0, dtype=np.int64)
     if registry is None:
         new = SlotRegistry(len(names)).take_left(names)
@@ -178,8 +179,7 @@ def _task(
     else:
         task = next_task(VERSIONS + 1, names, len(names), registry, new_indices=every, buffer_indices=none)
         task = replace(task, start="loaded", model="lite2")
-    assert images.names is not None
-    return images, task, images.names
+    return images, task, order
 
 
 def _slots(last: Encoder, settings: Settings, width: int) -> SlotRegistry | None:

@@ -149,7 +149,7 @@ class Measured:
     def scores(self, stored: Sequence[StoredItems]) -> dict[str, float]:
         return self.scores_of(ranking(stored))
 
-    def scores_of(self, ranked: Any) -> dict[str, float]:
+    def scores_of(self, ranked: np.ndarray) -> dict[str, float]:
         return scores(ranked, self.split.query_codes, self.split.gallery_codes)
 
     def stored(self, search: Search, t: int, version_of: np.ndarray) -> list[StoredItems]:
@@ -162,7 +162,7 @@ class Measured:
             parts.append(StoredItems(rows, found.gallery[rows], found.queries, **scaled))
         return parts
 
-    def ranked(self, search: Search, t: int, version_of: np.ndarray) -> Any:
+    def ranked(self, search: Search, t: int, version_of: np.ndarray) -> np.ndarray:
         """The ranking of all items for version t's users. version_of: the version that embedded each item."""
         if search == "blend":
             parts = [self.stored(way, t, version_of) for way in ("two encoders, scaled", "bridge")]

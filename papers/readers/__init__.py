@@ -3,9 +3,15 @@
 from holdfast.train.data import Dataset, add_dataset
 from papers.readers import cub, mini_imagenet
 from papers.readers.faces import casia_webface, celeba
+from papers.readers.imagenet32 import imagenet32
+from papers.readers.mnist import mnist
 
 add_dataset("miniimagenet20", Dataset(mini_imagenet.miniimagenet20, (mini_imagenet.FOLDER,)))
 add_dataset("cub180", Dataset(cub.cub180, (cub.FOLDER,), list_files=cub.list_files_180))
 add_dataset("cub20", Dataset(cub.cub20, (cub.FOLDER,), list_files=cub.list_files_20))
 add_dataset("casia_webface", Dataset(casia_webface, ("CASIA-WebFace",)))
 add_dataset("celeba", Dataset(celeba, ("celeba",)))
+add_dataset("imagenet32", Dataset(imagenet32, ("imagenet32",)))
+add_dataset(
+    "mnist", Dataset(mnist, ("mnist.npz", "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", "mnist", "MNIST"))
+)

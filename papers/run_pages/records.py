@@ -21,7 +21,6 @@ METHOD_NAMES = {
     "simplex_fd": "d-Simplex-FD",
     "simplex_hoc": "d-Simplex-HOC",
     "simplex_hoc_views": "d-Simplex-HOC-Views (ours)",
-    "means_hoc": "Means-HOC (ours)",
     "cosine_hoc": "Cosine-HOC (ours)",
     "fan": "FAN",
     "distillation": "Distillation",

@@ -8,16 +8,17 @@ from holdfast.core.errors import HoldfastError
 from papers.stationary.oracle import oracle
 from papers.stationary.reproduce import LISTED, reproduce
 from papers.stationary.theory import theory
+from papers.sweeps.pretrain_command import pretrain
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def with_recipe_of_the_study(context: typer.Context, recipe: str = typer.Argument(..., metavar="RECIPE")) -> None:
-    """As holdfast's verb of this name, with the recipes, readers and kernels of the study."""
+    """As holdfast run, with the recipes, readers and kernels of the study."""
     from holdfast.cli import app as holdfast
     from papers.stationary.recipe_files import study_recipe
 
-    holdfast([str(context.command.name), study_recipe(recipe), *context.args], prog_name="holdfast")
+    holdfast(["run", study_recipe(recipe), *context.args], prog_name="holdfast")
 
 
 app = typer.Typer(
@@ -31,8 +32,8 @@ app = typer.Typer(
 )
 app.command("reproduce", epilog=LISTED)(reproduce)
 app.command("oracle")(oracle)
-for verb in ("run", "pretrain"):
-    app.command(verb, context_settings=PASS_ON, add_help_option=False)(with_recipe_of_the_study)
+app.command("pretrain")(pretrain)
+app.command("run", context_settings=PASS_ON, add_help_option=False)(with_recipe_of_the_study)
 app.add_typer(theory, name="theory")
 
 

@@ -20,7 +20,6 @@ from holdfast.core.storage import read_json, write_json
 from holdfast.train.engine import Cancellation
 from holdfast.train.events import Event, RunEnded, Watch
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.record import write_divergence, write_record
 from holdfast.train.experiments.schema import Recipe
 from papers.stationary.bridge_scores import bridge_scores
 from papers.stationary.readings import readings
@@ -28,6 +27,7 @@ from papers.stationary.stationarity_measure import theory_numbers
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.toy_measure import toy_numbers
 from papers.sweeps.plan import PlannedRun
+from papers.sweeps.record import write_divergence, write_record
 from papers.sweeps.sweep import SweepOptions, run_all
 
 Measure = Callable[[RunFolder, Recipe, SharedData, torch.device], dict[str, Any]]

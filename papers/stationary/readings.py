@@ -132,7 +132,7 @@ def sample(count: int, *, size: int | None = None, seed: int = 0) -> np.ndarray:
 
 
 def chosen_images(images: ImageSet, rows: np.ndarray) -> ImageSet:
-    return replace(images, images=images.images[rows], labels=images.labels[rows], names=None)
+    return replace(images, images=images.images[rows], labels=images.labels[rows])
 
 
 def other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:

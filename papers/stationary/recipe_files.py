@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import papers.bridged_runs
 import papers.kernels
+import papers.networks
 import papers.readers  # noqa: F401
 from holdfast.train.experiments.load import find_recipe, read_recipe
 

@@ -53,10 +53,10 @@ def sweep(
     from holdfast.core.run_folder import RunFolder
     from holdfast.train.devices import resolve_device
     from holdfast.train.experiments.assemble import SharedData
-    from holdfast.train.experiments.record import write_record
     from papers.run_pages import write_report
     from papers.sweeps.gpu_capacity import PeakMemory, sweep_capacity
     from papers.sweeps.plan import plan, remaining_steps
+    from papers.sweeps.record import write_record
     from papers.sweeps.sweep import SweepOptions, run_all
 
     planned = plan(

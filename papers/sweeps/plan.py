@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.execute import steps_per_task
-from holdfast.train.experiments.load import family, find_recipe, read_recipe, run_command
+from holdfast.train.experiments.load import family, find_recipe, read_recipe
 from holdfast.train.experiments.schema import Recipe, check_recipe
 from holdfast.train.methods import METHODS
 from holdfast.train.scenarios import ModelSpace, Scenario, build_scenario
@@ -103,3 +104,8 @@ def remaining_steps(runs: Sequence[PlannedRun], folder: Path, shared: SharedData
             steps for number, steps in enumerate(known[kind], start=1) if not target.model(number).is_dir()
         )
     return remaining
+
+
+def run_command(source: str, overrides: Sequence[str] = ()) -> str:
+    """The ``holdfast run`` command for a recipe, quoted for a shell; arguments as for ``read_recipe``."""
+    return shlex.join(["holdfast", "run", source, *(word for text in overrides for word in ("--set", text))])

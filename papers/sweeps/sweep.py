@@ -21,7 +21,9 @@ from typing import Any
 
 import torch
 
+import papers.bridged_runs
 import papers.kernels
+import papers.networks
 import papers.readers  # noqa: F401  in each process: what recipes of studies name
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder

@@ -4,6 +4,19 @@
 their types are listed once, in ``__init__.pyi``; ``dir(holdfast)`` shows them.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_import_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _import_name(name)
+    except ModuleNotFoundError as error:
+        from holdfast.core.errors import missing_extra
+
+        if (needed := missing_extra(error)) is None:
+            raise
+        raise ImportError(f"holdfast.{name}: {needed}") from error

@@ -6,8 +6,8 @@ from .checks import check_history as check_history
 from .checks import check_mixed as check_mixed
 from .checks import compare as compare
 from .core.errors import HoldfastError as HoldfastError
-from .embedders.embed import embed as embed
-from .embedders.shards import embed_shards as embed_shards
+from .embedders.embed_in_memory import embed as embed
+from .embedders.embed_shards import embed_shards as embed_shards
 from .gallery import Gallery as Gallery
 from .gallery import Item as Item
 from .metrics import average_accuracy as average_accuracy
@@ -43,8 +43,6 @@ from .train.scenarios import SlotRegistry as SlotRegistry
 from .train.scenarios import cl2r as cl2r
 from .train.scenarios import iam_cl2r as iam_cl2r
 from .train.versions import VersionSettings as VersionSettings
-from .train.versions import adopt as adopt
-from .train.versions import read_adopted as read_adopted
 from .train.versions import start as start
 from .train.versions import update as update
 from .upgrade import NewVectors as NewVectors

@@ -74,7 +74,7 @@ def picture_recipe(tmp_path):
         (
             "method.name=nonesuch",
             "unknown method 'nonesuch'; known: "
-            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, means_hoc, simplex_fd, simplex_hoc, "
+            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, simplex_fd, simplex_hoc, "
             "simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
@@ -201,7 +201,6 @@ def test_labels_outside_the_range(refused, tiny_recipe, tmp_path):
         (["run", "nonesuch"], "no built-in recipe of this name"),
         (["run", "demo", "--device", "gpu"], "unknown device 'gpu'"),
         (["evaluate", "nonesuch"], "not a run folder"),
-        (["report", "nonesuch"], "nonesuch"),
     ],
 )
 def test_other_mistakes(words, reason, refused, tmp_path, monkeypatch):
@@ -258,7 +257,7 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "model.onnx"))
 
     monkeypatch.setattr("holdfast.train.encoders.export.export_onnx", full)
-    line = refused("export", tiny_run / "models" / "01", "--onnx", tmp_path / "model.onnx")
+    line = refused("export", tiny_run / "models" / "01", tmp_path / "model.onnx")
     assert line.endswith("model.onnx'; free some space and run the same command again\n")
 
 
@@ -282,16 +281,13 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     folder, contents = earlier
     (tmp_path / "taken").mkdir()
     before = contents()
-    assert "taken: is a folder; name a file" in refused("report", folder, "--out", tmp_path / "taken")
-    (tmp_path / "file").touch()
-    assert "file is not a folder" in refused("report", folder, "--out", tmp_path / "file" / "report.html")
     message = refused("check", folder, "--html", tmp_path / "taken", status=2)
     assert "taken: is a folder; name a file" in message
     assert contents() == before
 
 
 def test_a_recipe_for_another_verb(refused, tiny_recipe):
-    assert "which holdfast pretrain trains" in refused("run", "pretrain/imagenet32")
+    assert "which holdfast pretrain trains" in refused("run", "pretrain/tinyimagenet32")
     assert "which holdfast run trains" in refused("pretrain", tiny_recipe)
 
 

@@ -124,32 +124,6 @@ def test_export(call, files, tmp_path, holdfast, holdfast_json):
     assert holdfast_json("bridge", tmp_path / "out", "--export", target)["bytes"] == target.stat().st_size
 
 
-def test_a_model_embeds_the_images_that_the_old_vectors_name(tiny_run, tmp_path, holdfast, holdfast_json):
-    from PIL import Image
-
-    from holdfast.train.encoders import Encoder
-
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1), dtype=np.uint8)
-    (tmp_path / "images" / "shelf").mkdir(parents=True)
-    ids = [f"shelf/{i}.png" for i in range(40)]
-    for name, image in zip(ids, pixels):
-        Image.fromarray(image[:, :, 0]).save(tmp_path / "images" / name)
-    model = Encoder.from_pretrained(tiny_run / "models" / "03")
-    vectors = model.encode(pixels).numpy()
-    # Three vectors of items without an image, and five images without a vector.
-    np.savez(tmp_path / "old.npz", features=np.vstack([vectors[:35], vectors[:3]]), ids=[*ids[:35], "a", "b", "c"])
-    words = ["bridge", "--images", tmp_path / "images", "--out", tmp_path / "out"]
-    by_model = ["--model", tiny_run / "models" / "03"]
-    found = holdfast_json(*words, "--old", tmp_path / "old.npz", *by_model)
-    assert (found["kind"], found["found"], found["only_old"]) == ("none", 35, 3)
-    assert len(found["models"]["new"]) == 64
-    both = holdfast_json(*words, *by_model, "--old-model", tiny_run / "models" / "03", "--pairs", 30)
-    assert (both["evidence"]["pairs"], both["models"]["old"]) == (30, found["models"]["new"])
-    np.savez(tmp_path / "others.npz", features=vectors[:20], ids=np.arange(20))
-    refused = json.loads(holdfast(*words, "--old", tmp_path / "others.npz", *by_model, "--json", status=2))
-    assert "none of its ids is an image below" in refused["reason"]
-
-
 def spoilt(file, target, **change):
     arrays = dict(np.load(file))
     for name, (rows, value) in change.items():
@@ -176,8 +150,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, tmp_path, command, 
         ([*start, "--new", files["new"], "--out", out, "--kind", "none"], "the two spaces cannot be compared"),
         ([*start, "--new", tmp_path / "none.npz", "--out", out], "none.npz: no such file"),
         ([*start, "--new", files["new"]], "--out is needed"),
-        ([*start, "--out", out], "give --new FILE, or --model MODEL and --images FOLDER"),
-        ([*start, "--new", files["new"], "--images", tmp_path, "--out", out], "--images goes with --model"),
+        ([*start, "--out", out], "give --old FILE and --new FILE; holdfast embed writes such files"),
         (["bridge", tmp_path / "none", "--export", tmp_path / "b.npz"], "no bridge here"),
         (["bridge", "--export", tmp_path / "b.npz"], "name a bridge and a file"),
         ([*start, "--export", tmp_path / "b.npz"], "--export writes a bridge that exists"),

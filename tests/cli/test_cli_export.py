@@ -1,4 +1,4 @@
-"""``holdfast export`` and ``holdfast ls schema`` as a user calls them."""
+"""``holdfast export`` as a user calls it."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from holdfast.train.encoders import Encoder
 
 def test_a_model_of_a_run_as_a_torch_program(holdfast, tiny_run, tmp_path):
     target = tmp_path / "model.pt2"
-    assert "features of size" in holdfast("export", tiny_run / "models" / "03", "--torch-export", target)
+    assert "features of size" in holdfast("export", tiny_run / "models" / "03", target)
     said = {"holdfast.json": ""}
     program = torch.export.load(target, extra_files=said).module()
     pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1), dtype=np.uint8)
@@ -29,8 +29,8 @@ def test_a_model_of_a_run_as_a_torch_program(holdfast, tiny_run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ((), "name what to write"),
-        (("--onnx", "x.onnx", "--backbone", "a:b"), "was built by small, not by a:b"),
+        (("x.txt",), "ends in .onnx, or in .pt2"),
+        (("x.onnx", "--backbone", "a:b"), "was built by small, not by a:b"),
     ],
 )
 def test_refusals(words, reason, holdfast, tiny_run, tmp_path, monkeypatch):
@@ -48,10 +48,5 @@ def test_a_model_edited_by_hand_is_refused(holdfast, tiny_run, tmp_path):
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(HoldfastError, match="sha256 differs"):
-        holdfast("export", model, "--torch-export", tmp_path / "m.pt2")
+        holdfast("export", model, tmp_path / "m.pt2")
     assert not (tmp_path / "m.pt2").exists()
-
-
-def test_schema_is_printed_as_json(holdfast):
-    found = json.loads(holdfast("ls", "schema"))
-    assert "simplex_hoc" in found["else"]["properties"]["method"]["properties"]["name"]["anyOf"][0]["enum"]

@@ -88,13 +88,11 @@ def test_per_cent_must_be_said(suffix, tmp_path, holdfast):
 
 def test_options_without_effect_are_refused(tmp_path, tiny_run, holdfast):
     matrix = write(tmp_path / "m.csv", ROWS)
-    for words in (("--scores", "top5"), ("--bridge", "none"), ("--mixed",), ("--arrival", "even")):
+    for words in (("--scores", "top5"),):
         with pytest.raises(HoldfastError, match=f"{words[0]} goes with a run, not a matrix"):
             holdfast("evaluate", matrix, *words)
     with pytest.raises(HoldfastError, match="--percent goes with a matrix"):
         holdfast("evaluate", tiny_run, "--percent")
-    with pytest.raises(HoldfastError, match="--arrival goes with --mixed"):
-        holdfast("evaluate", tiny_run, "--arrival", "even")
     for option in ("--dim", "--versions", "--rate"):
         with pytest.raises(HoldfastError, match=f"{option} goes with --plan"):
             holdfast("doctor", option, "3")

@@ -1,19 +1,16 @@
 """``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
-import re
 import shutil
 
 import pytest
 import torch
 
-from holdfast.checks import check_history
-from holdfast.cli.show import print_mixed
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.evaluation import run_models
 from holdfast.train.geometry import embed_in_larger_simplex
 from holdfast.train.scenarios import SlotRegistry
-from papers.run_pages import read_run, render
 
 IMAGES = torch.randn(20, 1, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -102,90 +99,16 @@ def test_a_trained_classifier_has_no_slots(tmp_path, holdfast):
         holdfast("slots", "show", tmp_path / "m")
 
 
-def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "mixed" not in holdfast_json("evaluate", tmp_path / "run")
-    found = holdfast_json("evaluate", tmp_path / "run", "--mixed")["mixed"]
-    assert len(found["versions"]) == 3
-    assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
-
-
-def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfast_json):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    assert "Mixed" not in holdfast("evaluate", tmp_path / "run")
-    text = holdfast("evaluate", tmp_path / "run", "--mixed")
-    found = holdfast_json("evaluate", tmp_path / "run")["mixed"]
-    best = f"accuracy {100 * found['accuracy'][-1]:.2f} %; re-embedded: {100 * found['reindexed'][-1]:.2f} %"
-    assert f"Mixed gallery, newest model: {best}" in text
-    rows = [line.split() for line in text.splitlines()]
-    for version in found["versions"]:
-        shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
-        ratios = [f"{version['exposure'][places]:.2f}" for places in ("1", "10")]
-        assert [str(version["model"]), *shares, *ratios, f"{version['score_offset']:+.4f}"] in rows
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    plain = holdfast_json("evaluate", run)
-    found = holdfast_json("evaluate", run, "--bridge", "rotation", "--bridge-pairs", 12, "--scores", "mAP")
-    assert {name: one["matrix"] for name, one in found["protocols"].items()} == {
-        name: one["matrix"] for name, one in plain["protocols"].items()
-    }
-    bridged = found["bridged"]
-    assert (bridged["kind"], bridged["pairs"]) == ("rotation", 12)
-    for name, protocol in bridged["protocols"].items():
-        own = [row[t] for t, row in enumerate(protocol["matrix"])]
-        assert own == [row[t] for t, row in enumerate(plain["protocols"][name]["matrix"])]
-        beaten = [protocol["matrix"][t][k] > own[k] for t in range(3) for k in range(t)]
-        assert protocol["AC"] == pytest.approx(sum(beaten) / 3)
-        assert set(protocol["extras"]) == {"mAP"}
-    assert holdfast_json("evaluate", run)["bridged"] == bridged  # kept, like earlier extra scores
-    text = holdfast("evaluate", run, "--bridge", "auto", "--mixed", "--arrival", "by-class")
-    assert "AC-R" in text
-    assert "It is not the AC of the paper." in " ".join(text.split())
-    assert re.search(r", affine \(ridge 0\.1\) [01]\.\d+", " ".join(text.split()))
-    assert max(map(len, text.splitlines())) <= 80
-    record = json.loads((run / "metrics.json").read_text())
-    assert record["mixed"]["arrival"] == "by-class"
-    ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
-    assert ways[0] == ("plain", "scaled")
-    page = render([read_run(run)])
-    assert "AC-R" in page
-    assert "bridged queries (" in page
-
-
-def test_evaluate_refuses_unknown_bridges(tiny_run, tmp_path, holdfast):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    before = (tmp_path / "run" / "metrics.json").read_bytes()
-    with pytest.raises(HoldfastError, match="kind of bridge"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "tunnel")
-    with pytest.raises(HoldfastError, match="5 pairs are too few"):
-        holdfast("evaluate", tmp_path / "run", "--bridge", "auto", "--bridge-pairs", 5)
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == before
-
-
-def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
-    nothing = {"model": 1, "share_of_gallery": 1.0, "share_of_hits": float("nan"), "score_offset": None}
-    print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
-    text = capsys.readouterr().out
-    assert "accuracy – %; re-embedded: 50.00 %" in text
-    assert ["1", "100.00", "–", "–", "–", "–"] in [line.split() for line in text.splitlines()]
-
-
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
     from holdfast.train.experiments.schema import to_toml
 
     models = tmp_path / "models"
-    (row,) = holdfast_json("pretrain", pretrain_recipe, "--models", models)
+    row = holdfast_json("pretrain", pretrain_recipe, "--models", models)
     assert row["model"] == str(models / "glyphs" / "small-simplex")
     assert row["classes"] == 4
     eight = ["--set", "data.train_classes=8", "--out", models / "eight"]
     assert "eight" in holdfast("pretrain", pretrain_recipe, "--quiet", *eight)
-    with pytest.raises(HoldfastError, match="2 models are planned"):
-        holdfast("pretrain", pretrain_recipe, "--backbones", "small,resnet32", "--out", models / "x")
     with pytest.raises(HoldfastError, match="no slot left"):
         holdfast("pretrain", pretrain_recipe, "--set", "method.slots=2", "--out", models / "x")
     iam_tables["scenario"] |= {"model": "glyphs/small-{head}", "replace_with": ["eight"]}
@@ -228,7 +151,7 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
     refusal = json.loads(holdfast(*words, status=2))
     assert refusal["reason"] == str(said.value)
     with pytest.raises(HoldfastError, match="03: its slots disagree with those of earlier models"):
-        check_history(tmp_path / "run", resamples=100)
+        run_models(tmp_path / "run")
     assert "03: its slots disagree with those of earlier models: class " in refusal["reason"]
     for number in ("01", "02", "03"):  # a method without slots, and models that are gone
         bare = tmp_path / "run" / "models" / number / "config.json"

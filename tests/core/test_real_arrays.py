@@ -11,14 +11,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import read_array, read_tensors
 from holdfast.gallery.attached.space import checked_vector
-from holdfast.gallery.models import stored_form
+from holdfast.gallery.version_models import stored_form
 from holdfast.metrics.intervals import gain_interval, mean_interval, repeated_queries
 from holdfast.metrics.ranking import Places, places
 from holdfast.metrics.verification import pair_scores, roc_auc, threshold_at_far
 from holdfast.train.data.images import canonical
 from holdfast.train.data.readers.torch_dataset import read_dataset
 from holdfast.train.evaluation import compatibility_matrix
-from holdfast.train.versions.stored_vectors import read_stored
 from holdfast.vectors import feature_set
 
 ROWS, ROW, LABELS = np.eye(4, dtype=np.float32), np.ones(4, np.float32), np.arange(4)
@@ -38,7 +37,6 @@ EYE = feature_set("eye", ROWS)
 DOORS = {
     "vectors": lambda spoil: feature_set("mine", spoil(ROWS)),
     "labels": lambda spoil: feature_set("mine", ROWS, spoil(LABELS)),
-    "stored vectors": lambda spoil: read_stored(ROWS, spoil(LABELS)),
     "new": lambda spoil: Bridge.fit(new=spoil(ROWS), old=ROWS),
     "queries": lambda spoil: bridge()(spoil(ROWS)),
     "a bridge's result": lambda spoil: bridged_queries(lambda queries: spoil(ROWS), torch.eye(4), EYE, EYE),

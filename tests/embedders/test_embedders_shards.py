@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from holdfast import Encoder, HoldfastError, VectorInput, build_backbone, embed, embed_shards
-from holdfast.embedders import processes, shards
-from holdfast.embedders.shards import expand_devices
+from holdfast.embedders import embed_shards as shards
+from holdfast.embedders import processes
+from holdfast.embedders.embed_shards import expand_devices
 from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_shards import FeatureShards, read_manifest, shard_name
 

@@ -5,7 +5,7 @@ import pytest
 
 from holdfast import HoldfastError, embed, embed_shards
 from holdfast.core.locations import join, list_files, read_bytes, write_bytes
-from holdfast.embedders.items import Files, TableBytes
+from holdfast.embedders.source_items import Files, TableBytes
 from holdfast.vectors.feature_shards import FeatureShards
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -18,7 +18,7 @@ from PIL import Image
 from postgres_server import PostgresServer, installed_server
 
 from holdfast.gallery.engines import ENGINES
-from holdfast.gallery.engines.qdrant import QdrantEngine
+from holdfast.gallery.engines.qdrant_engine import QdrantEngine
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.scenarios import SlotRegistry
 

@@ -20,7 +20,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, open_gallery, writable
 from holdfast.gallery.attached import open_source, stored_sample
 from holdfast.gallery.attached.source import is_url, without_password
-from holdfast.gallery.versions import read_candidate
+from holdfast.gallery.gallery_versions import read_candidate
 from holdfast.service.admin_tasks import TASKS
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 from holdfast.vectors import feature_set
@@ -366,7 +366,7 @@ def test_an_interrupted_registration_changes_nothing_and_can_be_repeated(
     with AttachedGallery.attach(tmp_path / "gallery", in_qdrant) as gallery:
         before = (tmp_path / "gallery" / "attached.json").read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr("holdfast.gallery.attached.gallery.write_json", full)
+            patch.setattr("holdfast.gallery.attached.attached_gallery.write_json", full)
             with pytest.raises(OSError, match="no space"):
                 gallery.register(new_vectors=newer["turned"])
         assert (tmp_path / "gallery" / "attached.json").read_bytes() == before

@@ -12,7 +12,7 @@ from attached_stores import DIM, QdrantStandIn, collection_with_fields, stored_r
 from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.attached.postgres import MOST_CONNECTIONS
+from holdfast.gallery.attached.postgres_table import MOST_CONNECTIONS
 from holdfast.gallery.filters import matches, parse_filter
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 

@@ -17,7 +17,7 @@ from holdfast.embedders import on_ray
 from holdfast.embedders.batches import EmbeddedItems
 from holdfast.gallery import Item, backfill, reembed
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.models import batch_sizes
+from holdfast.gallery.version_models import batch_sizes
 from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")

@@ -13,8 +13,8 @@ import pytest
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
-from holdfast.gallery.engines import embedded
-from holdfast.gallery.versions import read_basis
+from holdfast.gallery.engines import embedded_engine as embedded
+from holdfast.gallery.gallery_versions import read_basis
 
 pytest.importorskip("qdrant_edge")
 

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.embedders.image_encoder import _NO_TF32, ImageEncoder
 from holdfast.gallery import Item
 from holdfast.gallery.backfill import AccuracyProbes
-from holdfast.gallery.models import BatchSizes, batch_sizes
+from holdfast.gallery.version_models import BatchSizes, batch_sizes
 from holdfast.train.encoders import Encoder, encode_loop
 
 pytest.importorskip("qdrant_edge")

@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import open_engine
-from holdfast.gallery.engines import embedded, embedded_process
-from holdfast.gallery.engines.protocol import new_engine_address
-from holdfast.gallery.engines.qdrant import QdrantEngine
+from holdfast.gallery.engines import embedded_engine as embedded
+from holdfast.gallery.engines import embedded_process
+from holdfast.gallery.engines.engine import new_engine_address
+from holdfast.gallery.engines.qdrant_engine import QdrantEngine
 from holdfast.gallery.filters import matches, parse_filter
 
 FILTERS = [
@@ -246,7 +247,7 @@ def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_write_is_synced_without_the_flush_that_stops_other_threads(tmp_path, monkeypatch):
     """The log is written to disk by every write; the other files from so many changed points on, and at the end."""
-    from holdfast.gallery.engines import embedded
+    from holdfast.gallery.engines import embedded_engine as embedded
 
     synced, flushed = [], []
     fsync = os.fsync

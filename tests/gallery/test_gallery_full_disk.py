@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.errors import UnavailableError
 from holdfast.gallery import catalogue
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engines import embedded
+from holdfast.gallery.engines import embedded_engine as embedded
 
 pytest.importorskip("qdrant_edge")
 Usage = namedtuple("Usage", "total used free")
@@ -24,7 +24,7 @@ def disk(monkeypatch):
 
 @pytest.fixture
 def engine(tmp_path):
-    from holdfast.gallery.engines.embedded import EdgeEngine
+    from holdfast.gallery.engines.embedded_engine import EdgeEngine
 
     (tmp_path / "vectors").mkdir()
     made = EdgeEngine(tmp_path / "vectors", indexed=False)

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.gallery.items import Hit
+from holdfast.gallery.gallery_items import Hit
 from holdfast.gallery.searching import Hits
 
 

@@ -14,8 +14,8 @@ from test_gallery_kill import check_after_kill
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item, open_engine
-from holdfast.gallery.engines import postgres
-from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
+from holdfast.gallery.engines import postgres_engine as postgres
+from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery, Item, open_engine
-from holdfast.gallery.engines import qdrant
-from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
+from holdfast.gallery.engines import qdrant_engine as qdrant
+from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 
 pytest.importorskip("qdrant_client")
 

@@ -88,7 +88,7 @@ def test_of_an_id_given_twice_the_last_good_one_counts(gallery):
 
 def test_ids_of_earlier_releases_are_found_and_deleted(gallery, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.gallery.items.checked_new_id", lambda given: given)
+        patch.setattr("holdfast.gallery.gallery_items.checked_new_id", lambda given: given)
         gallery.add([Item(name, vector=np.ones(32)) for name in (" ", "a\u202eb")])
     assert [hit.id for hit in gallery.search(id=" ")] == ["a\u202eb"]
     assert len(gallery.get([" ", "a\u202eb"])) == 2

@@ -9,7 +9,8 @@ from holdfast import Gallery
 from holdfast.core.errors import UnavailableError
 from holdfast.gallery import Address, Item
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.engines import postgres, qdrant
+from holdfast.gallery.engines import postgres_engine as postgres
+from holdfast.gallery.engines import qdrant_engine as qdrant
 
 pytest.importorskip("fastapi")
 
@@ -69,7 +70,7 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
 def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server, monkeypatch):
     import psycopg
 
-    monkeypatch.setattr("holdfast.gallery.attached.postgres.WAIT_SECONDS", 3)
+    monkeypatch.setattr("holdfast.gallery.attached.postgres_table.WAIT_SECONDS", 3)
 
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Gallery
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
-from holdfast.gallery.versions import read_candidate
+from holdfast.gallery.gallery_versions import read_candidate
 from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")

@@ -213,3 +213,21 @@ def test_impossible_places_are_refused():
 
 def test_ndcg_counts_relevant_items_that_are_not_ranked():
     assert ndcg(Places(1, [0, 0], [0, 0], [1, 0]), 10)[0] == pytest.approx(1 / (1 + 1 / math.log2(3)))
+
+
+def test_equal_vectors_tie_although_a_product_rounds_them_differently():
+    """Twenty equal items whose scores differ by rounding, and two that are really better or worse."""
+    draw = np.random.default_rng(7)
+    noise = draw.choice(np.array([-1.5e-8, 0, 1.5e-8], np.float32), (50, 22))
+    scores = np.repeat(draw.uniform(0.2, 0.8, (50, 1)).astype(np.float32), 22, axis=1) + noise
+    scores[:, 4] += 0.001
+    scores[:, 9] -= 0.001
+    grades = np.zeros((50, 22))
+    grades[:, 0] = 1
+    order = np.argsort(-scores, axis=1, kind="stable")
+    hits, hit_grades = (np.take_along_axis(table, order, axis=1) for table in (scores, grades))
+    found = places_of_hits(hits, hit_grades, np.arange(50), np.ones(50))
+    assert (found.above.tolist(), found.tied.tolist()) == ([1] * 50, [20] * 50)
+    assert ties_beyond(hits[:, :12], 3, 22).all()
+    counted = places(scores, grades)
+    assert ((counted.above == 1) & (counted.tied == 20)).mean() > 0.9  # the grid of six digits may part a few

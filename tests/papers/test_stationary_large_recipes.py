@@ -10,10 +10,11 @@ from holdfast.train.engine.slots import read_slots
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import builtin_recipes
-from holdfast.train.experiments.pretrain import plan_models, pretrain
+from holdfast.train.experiments.pretrain import pretrain
 from holdfast.train.experiments.schema import check_recipe
 from made_up_sets import casia, celeba
 from papers.stationary.recipe_files import FOLDER, read_study_recipe, study_recipe
+from papers.sweeps.pretraining import plan_models
 
 OF_THE_STUDY = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.toml")}
 RECIPES = sorted({*dict(builtin_recipes()), *OF_THE_STUDY})

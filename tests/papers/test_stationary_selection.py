@@ -19,7 +19,7 @@ PAPERS = "er, fan, bct, lce, advbct, cvs, simplex_fd, simplex_hoc"
     [
         ("table2 --tasks 3", "--tasks 3 chooses nothing: table2 has tasks 2, 7, 16, 31"),
         ("table2 --seeds 9", "--seeds 9 chooses nothing: table2 has seeds 0, 1, 2"),
-        ("table2 --methods means_hoc", f": table2 has methods {PAPERS}, distillation, simplex_hoc_views"),
+        ("table2 --methods cosine_hoc", f": table2 has methods {PAPERS}, distillation, simplex_hoc_views"),
         ("table8 --methods er", "--methods er chooses nothing: table8 has methods simplex_hoc"),
         ("table8 --tasks 7", ": table8 has tasks 16"),
         ("table8 --methods er --tasks 7", ": table8 has methods simplex_hoc; tasks 16"),

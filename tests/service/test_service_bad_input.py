@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from holdfast.gallery import Gallery
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
 
 PNG, JSON = {"Content-Type": "image/png"}, {"Content-Type": "application/json"}
 GOOD = [1.0] * 32
@@ -202,7 +202,7 @@ def test_an_image_that_cannot_be_decoded_is_one_sentence_without_python_names(cl
     from holdfast.core.errors import HoldfastError
     from holdfast.embedders import pixels
     from holdfast.service import worker_pool
-    from holdfast.service.request_errors import RequestError
+    from holdfast.service.refusals import RequestError
 
     reasons = {}
     for name, body in {"cut": cut_jpeg(), "text": b"certainly not an image"}.items():

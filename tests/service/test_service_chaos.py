@@ -33,10 +33,10 @@ NURSERY = f"""
 import os, signal, sys
 from pathlib import Path
 import torch, uvicorn
-import holdfast.gallery.engines.postgres
+import holdfast.gallery.engines.postgres_engine
 import holdfast.service.app, holdfast.service.connections
 from holdfast.service.access_control import AccessControl
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
 from holdfast.service.server import serve
 folder = Path(sys.argv[1])
 for line in sys.stdin:

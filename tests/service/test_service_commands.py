@@ -17,7 +17,7 @@ from holdfast.gallery import Item
 from holdfast.service import admin_tasks, local_socket
 from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.app import build_app
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
 from holdfast.service.served_gallery import SOCKET, is_served, run_on_server
 
 

@@ -14,12 +14,12 @@ from service_inputs import ADDRESS, metric_values, png
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import registration
-from holdfast.gallery.models import batch_sizes
+from holdfast.gallery.version_models import batch_sizes
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
+from holdfast.service.body_limits import Limits
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.request_bodies import Limits
 from holdfast.service.served_gallery import SOCKET, run_on_server
 from holdfast.train.encoders import Encoder
 

@@ -22,10 +22,10 @@ from uvicorn.server import ServerState
 from holdfast.service import connections, gallery_jobs, server, worker_pool
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
+from holdfast.service.body_limits import Limits
 from holdfast.service.connections import LimitedConnection, most_connections
-from holdfast.service.request_bodies import Limits
-from holdfast.service.request_errors import RequestError
-from holdfast.service.request_models import Bounds, NewItems, check_bounds, checked_body, read_checked
+from holdfast.service.json_bodies import Bounds, NewItems, check_bounds, checked_body, read_checked
+from holdfast.service.refusals import RequestError
 from holdfast.service.worker_pool import WorkerPool
 
 JSON, PNG = {"Content-Type": "application/json"}, {"Content-Type": "image/png"}

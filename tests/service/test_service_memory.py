@@ -10,7 +10,7 @@ HAS_TRIM = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
 
 PROGRAM = """
 from pathlib import Path
-from holdfast.service.request_bodies import return_freed_memory
+from holdfast.service.body_limits import return_freed_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20

@@ -14,8 +14,8 @@ from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
+from holdfast.service.body_limits import Limits
 from holdfast.service.gallery_jobs import DeleteRequest
-from holdfast.service.request_bodies import Limits
 
 VECTOR = [1.0] * 32
 PNG = {"Content-Type": "image/png"}

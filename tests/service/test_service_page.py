@@ -11,7 +11,7 @@ from service_inputs import png
 
 from holdfast.gallery import Gallery, Item
 from holdfast.service.access_control import AccessControl, read_tokens
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 

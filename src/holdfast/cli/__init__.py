@@ -8,7 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli import (
-    adopt,
     bridge,
     check,
     check_history,
@@ -22,7 +21,6 @@ from holdfast.cli import (
     gallery_maintenance,
     ls,
     pretrain,
-    report,
     run,
     serve,
     slots,
@@ -33,8 +31,8 @@ from holdfast.cli import (
 SECTIONS = {
     "Start here": ("demo", "doctor"),
     "Your index": ("compare", "bridge", "check", "check-mixed", "check-history", "gallery", "embed", "serve"),
-    "Your model": ("start", "update", "adopt", "export", "slots"),
-    "Experiments": ("run", "pretrain", "evaluate", "report", "ls"),
+    "Your model": ("start", "update", "export", "slots"),
+    "Experiments": ("run", "pretrain", "evaluate", "ls"),
 }
 """The verbs as ``holdfast --help`` shows them."""
 
@@ -66,14 +64,12 @@ app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
-app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
 app.command("check-mixed")(check_mixed.check_mixed)
 app.command("check-history")(check_history.check_history)
 app.command("compare")(compare.compare)
-app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
 app.command("export")(export.export)
@@ -116,7 +112,7 @@ def _remedy(error: Exception) -> str:
 def main() -> None:
     """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
     from holdfast.cli.show import outlive_readers, replace_unknown_characters
-    from holdfast.core.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError, missing_extra
 
     outlive_readers()
     replace_unknown_characters()
@@ -124,4 +120,9 @@ def main() -> None:
         app()
     except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         sys.stderr.write(f"holdfast: {error}{_remedy(error)}\n")
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (needed := missing_extra(error)) is None:
+            raise
+        sys.stderr.write(f"holdfast: this command {needed}\n")
         sys.exit(1)

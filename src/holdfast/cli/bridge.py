@@ -5,17 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, ID_OPTION, JSON_OPTION, LABEL_OPTION, QUIET_OPTION, VECTOR_OPTION
-from holdfast.cli.progress import CountProgress
+from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, VECTOR_OPTION
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
-from holdfast.core.storage import check_replaceable
 from holdfast.core.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge, Candidate, Pairs
-    from holdfast.vectors import FeatureSet
 
 HELPS, NOT_NEEDED, NO_BRIDGE = "helps", "not needed", "no bridge helps"
 _EXIT_CODES = {HELPS: 0, NOT_NEEDED: 0, NO_BRIDGE: 1}
@@ -27,9 +24,6 @@ def bridge(
     folder: Path | None = typer.Argument(None, metavar="BRIDGE", help="A bridge to --export."),
     old: Path | None = typer.Option(None, "--old", help="Vectors of the old model, in the files that check takes."),
     new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
-    model: Path | None = typer.Option(None, "--model", help="Instead of --new: the new model, which embeds --images."),
-    old_model: Path | None = typer.Option(None, "--old-model", help="Instead of --old: the old model, likewise."),
-    images: Path | None = typer.Option(None, "--images", help="Images; an id is the path below this folder."),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
     kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
@@ -42,8 +36,6 @@ def bridge(
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the choice and of the split of pairs."),
     export: Path | None = typer.Option(None, "--export", help="Write BRIDGE as FILE.npz or FILE.onnx."),
-    device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Fit a bridge: new queries search an old model's stored vectors.
@@ -59,7 +51,7 @@ def bridge(
     """
     with exit_on_failure("bridge", json=json):
         if folder is not None or export is not None:
-            fit_options = (old, new, model, old_model, images, out, pairs, items)
+            fit_options = (old, new, out, pairs, items)
             if any(given is not None for given in fit_options) or kind != "auto":
                 raise HoldfastError("--export writes a bridge that exists: holdfast bridge BRIDGE --export FILE")
             written = _export(folder, export)
@@ -68,10 +60,10 @@ def bridge(
         if out is None:
             raise HoldfastError("--out is needed: the folder for the bridge")
         from holdfast.bridges.bridge import BRIDGE_FILES
+        from holdfast.core.storage import check_replaceable
 
         check_replaceable(out, BRIDGE_FILES)
-        vectors = _Vectors(images, pairs, seed, device, quiet or json, (id_, vector, label))
-        found = vectors.pairs((old, old_model), (new, model), with_labels=not no_labels)
+        found = _read(old, new, pairs, columns=(id_, vector, label), with_labels=not no_labels, seed=seed)
         fitted = _fit(found, kind, items, seed)
         verdict = NO_BRIDGE if not fitted.helps else NOT_NEEDED if fitted.kind == "none" else HELPS
         if verdict != NO_BRIDGE:
@@ -116,91 +108,25 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     )
 
 
-class _Vectors:
-    """Reads vectors from files, or embeds images with a model.
+def _read(
+    old: Path | None,
+    new: Path | None,
+    most: int | None,
+    *,
+    columns: tuple[str | None, str | None, str | None],
+    with_labels: bool,
+    seed: int,
+) -> "Pairs":
+    from holdfast.bridges import read_pairs
+    from holdfast.vectors.feature_files import read_features
+    from holdfast.vectors.vector_tables import Columns
 
-    images: the folder of images. most: number of pairs, None for all. seed: of their choice. columns: the values of
-        --id, --vector and --label.
-    """
-
-    def __init__(
-        self,
-        images: Path | None,
-        most: int | None,
-        seed: int,
-        device: str,
-        quiet: bool,
-        columns: tuple[str | None, str | None, str | None],
-    ) -> None:
-        self._images, self._most, self._seed, self._device, self._quiet = images, most, seed, device, quiet
-        self._columns = columns
-
-    def pairs(
-        self, old: tuple[Path | None, Path | None], new: tuple[Path | None, Path | None], *, with_labels: bool
-    ) -> "Pairs":
-        """The pairs of (file, model) of the old and of the new model; one of each two is given."""
-        from holdfast.bridges import read_pairs
-        from holdfast.vectors.feature_files import read_features
-        from holdfast.vectors.vector_tables import Columns
-
-        for (file, model), names in ((old, ("--old", "--old-model")), (new, ("--new", "--model"))):
-            if (file is None) == (model is None):
-                raise HoldfastError(f"give {names[0]} FILE, or {names[1]} MODEL and --images FOLDER")
-        embeds = old[1] is not None or new[1] is not None
-        if self._most is not None and self._most < 1:
-            raise HoldfastError(f"--pairs {self._most}: at least 1 is needed")
-        if embeds != (self._images is not None):
-            raise HoldfastError("--images goes with --model or --old-model, which embeds them")
-        columns = Columns(*self._columns)
-        sets = [None if file is None else read_features(file, "gallery", columns) for file, _ in (old, new)]
-        if embeds:
-            ids = self._ids([one for one in sets if one is not None])
-            sets = [self._embedded(model, ids) if one is None else one for one, (_, model) in zip(sets, (old, new))]
-        before, after = sets
-        assert before is not None
-        assert after is not None
-        return read_pairs(before, after, most=self._most, with_labels=with_labels, seed=self._seed)
-
-    def _ids(self, known: "list[FeatureSet]") -> list[str]:
-        """Ids of the images to embed: those that a file names, or all of the folder."""
-        import numpy as np
-
-        from holdfast.train.data.listing import list_image_files
-
-        assert self._images is not None
-        if not self._images.is_dir():
-            raise HoldfastError(f"{self._images}: no such folder")
-        ids = [file.relative_to(self._images).as_posix() for file in list_image_files(self._images)]
-        if not ids:
-            raise HoldfastError(f"{self._images}: no images there")
-        for one in known:
-            if one.ids is None:
-                raise HoldfastError(f"{one.name}: has no ids; --images needs ids that are paths below the folder")
-            named = {str(name) for name in one.ids}
-            found = [name for name in ids if name in named]
-            if not found:
-                raise HoldfastError(
-                    f"{one.name}: none of its ids is an image below {self._images} "
-                    f"(they are called {one.ids[0]} and {ids[0]}, for example)"
-                )
-            ids = found
-        if self._most is None or self._most >= len(ids):
-            return ids
-        rows = np.random.default_rng(self._seed).choice(len(ids), self._most, replace=False)
-        return [ids[row] for row in np.sort(rows)]
-
-    def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":
-        """The images with these ids, embedded by the model in this folder."""
-        from holdfast.embedders.embed import embed
-        from holdfast.embedders.image_source import ImageSource
-
-        assert model is not None
-        assert self._images is not None
-        if not self._quiet:
-            typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
-        source = ImageSource(tuple(self._images / name for name in ids), tuple(ids), None)
-        with CountProgress("bridge", quiet=self._quiet) as progress:
-            return embed(model, source, device=self._device, progress=progress).features
+    if old is None or new is None:
+        raise HoldfastError("give --old FILE and --new FILE; holdfast embed writes such files")
+    if most is not None and most < 1:
+        raise HoldfastError(f"--pairs {most}: at least 1 is needed")
+    before, after = (read_features(file, "gallery", Columns(*columns)) for file in (old, new))
+    return read_pairs(before, after, most=most, with_labels=with_labels, seed=seed)
 
 
 _VALUES = {

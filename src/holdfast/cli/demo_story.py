@@ -132,8 +132,7 @@ def _draw_images(folder: Path, settings: DemoSettings) -> None:
 
 def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellation") -> None:
     """Version 1, then version 2 twice at the same time: by plain fine-tuning and by ``holdfast update``."""
-    import torch
-
+    from holdfast.train.devices import resolve_device, torch_threads
     from holdfast.train.experiments.run_threads import INTERRUPTED, RunThreads
     from holdfast.train.experiments.update_recipes import start_from_recipe
     from holdfast.train.versions import update
@@ -154,22 +153,17 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
     def trained(control: "RunControl") -> dict[str, Any]:
         return update(models / "1", images / "second", models / "2", **_keywords(control))
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with RunThreads(torch.device("cpu"), 2, cancel) as pool:
-            for stage in ({NAMES[0]: first}, {NAMES[1]: plain, NAMES[2]: trained}):
-                submitted = {
-                    name: pool.submit(work, on_event=partial(watch, name), error_file=out / ERROR)
-                    for name, work in stage.items()
-                }
-                for name, waiting in submitted.items():
-                    if isinstance(failed := waiting.result(), HoldfastError):
-                        if str(failed) == INTERRUPTED:
-                            raise KeyboardInterrupt
-                        raise HoldfastError(f"{name}: {failed}")
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(1), RunThreads(resolve_device("cpu"), 2, cancel) as pool:
+        for stage in ({NAMES[0]: first}, {NAMES[1]: plain, NAMES[2]: trained}):
+            submitted = {
+                name: pool.submit(work, on_event=partial(watch, name), error_file=out / ERROR)
+                for name, work in stage.items()
+            }
+            for name, waiting in submitted.items():
+                if isinstance(failed := waiting.result(), HoldfastError):
+                    if str(failed) == INTERRUPTED:
+                        raise KeyboardInterrupt
+                    raise HoldfastError(f"{name}: {failed}")
 
 
 def _keywords(control: "RunControl") -> dict[str, Any]:
@@ -246,7 +240,7 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
 
 def _embed(out: Path, model: str) -> tuple[Path, Path]:
     """Files of the model's vectors of the index and of the queries."""
-    from holdfast.embedders.embed import embed
+    from holdfast.embedders.embed_in_memory import embed
     from holdfast.vectors import write_features
 
     files = (out / "features" / f"index-{model}.npz", out / "features" / f"queries-{model}.npz")

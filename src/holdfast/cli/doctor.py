@@ -14,12 +14,17 @@ from holdfast.core.errors import first_line
 from holdfast.core.wording import counted
 
 EXTRAS = {
+    "torch": "models that embed images, and training",
+    "PIL": "reading images",
+    "pydantic": "recipes, and holdfast serve",
+    "tomli_w": "training",
+    "matplotlib": "the demo, which draws with its fonts",
     "transformers": "backbones hf:NAME",
     "timm": "backbones timm:NAME",
     "pyarrow": "features in parquet files",
     "pillow_heif": "HEIC images",
-    "onnx": "holdfast export --onnx",
-    "onnxscript": "holdfast export --onnx",
+    "onnx": "holdfast export FILE.onnx",
+    "onnxscript": "holdfast export FILE.onnx",
     "onnxruntime": "running what was exported",
     "qdrant_edge": "holdfast gallery",
     "fastapi": "holdfast serve",
@@ -38,7 +43,6 @@ EXTRAS = {
 def doctor(
     context: typer.Context,
     data: Path | None = DATA_OPTION,
-    full: bool = typer.Option(False, "--full", help="Also import torch and every optional library (slow)."),
     plan: str | None = typer.Option(
         None, "--plan", metavar="ITEMS", help="Estimate an index of so many items instead, such as 20M."
     ),
@@ -49,33 +53,31 @@ def doctor(
 ) -> None:
     """Say what is missing on this machine, or what an index of a given size takes.
 
-    Looks at Python, torch, devices, fonts, data and optional libraries. Libraries are looked up and not imported,
-    except torch where there may be a GPU. Exits with 1 if something that every run needs does not work.
+    Looks at Python, devices, data and libraries. Libraries are looked up and not imported, except torch where there may
+    be a GPU. Exits with 1 if something that every command needs is missing.
 
     With --plan nothing is looked at: memory, disk and time are estimated from measured figures.
 
     Example: holdfast doctor --plan 20M --dim 512 --versions 3
     """
     if plan is not None:
-        refuse_given(context, ("data", "full"), "looks at this machine; leave it out with --plan")
+        refuse_given(context, ("data",), "looks at this machine; leave it out with --plan")
         _print_plan(plan, dim, versions, rate, json)
         return
     refuse_given(context, ("dim", "versions", "rate"), "goes with --plan")
-    checks = [*_software(full), *_devices(full), *_data(data), *_extras(full)]
+    checks = [*_software(), *_devices(), *_data(data), *_extras()]
     if json:
         print_json(checks)
     else:
         mark = {"ok": "ok", "missing": "–", "broken": "BROKEN"}
         print_table(["check", "", "found"], [[c["name"], mark[c["state"]], c["found"]] for c in checks])
-        if not full:
-            say("Libraries were looked up, not imported; --full imports each one, which shows whether it works.")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
 
 
 def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: bool) -> None:
     from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
-    from holdfast.gallery.protocol import MOST_PAIRS
+    from holdfast.gallery.gallery_kinds import MOST_PAIRS
 
     found = plan_capacity(parse_count(items), dim, versions=versions, embedded_per_s=rate)
     if json:
@@ -112,68 +114,36 @@ def _check(name: str, state: str, found: str) -> dict[str, Any]:
     return {"name": name, "state": state, "found": found}
 
 
-NEEDED = {
-    "torch": "torch",
-    "numpy": "numpy",
-    "pillow": "PIL",
-    "safetensors": "safetensors",
-    "filelock": "filelock",
-    "pydantic": "pydantic",
-    "typer": "typer",
-    "rich": "rich",
-    "matplotlib": "matplotlib",
-    "lazy_loader": "lazy_loader",
-    "scipy": "scipy",
-    "tomli-w": "tomli_w",
-}
-"""Libraries that every run needs, and their modules."""
+NEEDED = ("numpy", "safetensors", "filelock", "typer", "rich", "lazy_loader")
+"""Libraries without which nothing works."""
 
 
-def _software(full: bool) -> list[dict[str, Any]]:
+def _software() -> list[dict[str, Any]]:
     import platform
 
     from holdfast.core.environment import DISTRIBUTION, version
 
     own = version(DISTRIBUTION) or "not installed, run from its source"
     rows = [_check("holdfast", "ok", f"{own}, Python {platform.python_version()}")]
-    for name, module in NEEDED.items():
+    for name in NEEDED:
         found = version(name)
-        if not found:
-            rows.append(_check(name, "broken", f"not installed; pip install {name}"))
-            continue
-        reason = _import_error(module) if full else ""
-        rows.append(_check(name, "broken" if reason else "ok", f"{found}: {reason}" if reason else found))
+        rows.append(_check(name, "ok" if found else "broken", found or f"not installed; pip install {name}"))
     return rows
 
 
-def _import_error(module: str) -> str:
-    """The first line of the error that importing a module raises; "" if it can be imported."""
-    try:
-        __import__(module)
-    except Exception as error:  # an extra may fail in any way if it does not match the torch build
-        return first_line(error)
-    return ""
-
-
-def _devices(full: bool) -> list[dict[str, Any]]:
+def _devices() -> list[dict[str, Any]]:
     from holdfast.core.environment import processor
 
-    cores = counted(os.cpu_count() or 1, "core")
+    row = _check("cpu", "ok", f"{processor()}, {counted(os.cpu_count() or 1, 'core')}")
     no_gpu = _check("cuda", "missing", "no GPU that torch can use; runs go to the CPU")
-    if not full and not _may_have_gpu():
-        return [_check("cpu", "ok", f"{processor()}, {cores}"), no_gpu]
-    if reason := _import_error("torch"):
-        return [_check("cpu", "broken", f"{processor()}, {cores}; torch: {reason}")]
-    import torch
-
-    threads = counted(torch.get_num_threads(), "thread")
-    rows = [_check("cpu", "ok", f"{processor()}, {cores}, torch uses {threads}")]
-    if not torch.cuda.is_available():
-        return [*rows, no_gpu]
-    for i in range(torch.cuda.device_count()):
-        memory = torch.cuda.get_device_properties(i).total_memory / 2**30
-        rows.append(_check(f"cuda:{i}", "ok", f"{torch.cuda.get_device_name(i)}, {memory:.0f} GiB"))
-    return rows
+    if not _may_have_gpu():
+        return [row, no_gpu]
+    try:
+        from holdfast.train.devices import gpu_descriptions
+    except Exception as error:  # in any way, if it does not match the machine
+        return [row, _check("cuda", "broken", f"torch cannot be imported: {first_line(error)}")]
+    gpus = [_check(f"cuda:{number}", "ok", found) for number, found in enumerate(gpu_descriptions())]
+    return [row, *(gpus or [no_gpu])]
 
 
 GPU_FILES = ("nvidiactl", "nvidia0", "kfd", "dxg")
@@ -184,13 +154,16 @@ def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
     """Whether torch may be able to use a GPU. Only torch knows for sure, but importing it takes a second or more."""
     from holdfast.core.environment import version
 
-    if (version("torch") or "").endswith("+cpu") or sys.platform == "darwin":
+    if find_spec("torch") is None or (version("torch") or "").endswith("+cpu") or sys.platform == "darwin":
         return False
     return sys.platform != "linux" or any((devices / name).exists() for name in GPU_FILES)
 
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
-    from holdfast.core.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError, how_to_install
+
+    if any(find_spec(name) is None for name in ("torch", "PIL", "matplotlib")):
+        return [_check("data sets", "missing", f"for training; {how_to_install('train')}")]
     from holdfast.train.data import DATASETS, data_root, load_split
 
     rows = []
@@ -211,9 +184,9 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _extras(full: bool) -> list[dict[str, Any]]:
-    rows = []
-    for name, use in EXTRAS.items():
-        reason = "not installed" if find_spec(name) is None else _import_error(name) if full else ""
-        rows.append(_check(name, "missing" if reason else "ok", f"for {use}: {reason}" if reason else f"for {use}"))
-    return rows
+def _extras() -> list[dict[str, Any]]:
+    there = {name: find_spec(name) is not None for name in EXTRAS}
+    return [
+        _check(name, "ok", f"for {use}") if there[name] else _check(name, "missing", f"for {use}: not installed")
+        for name, use in EXTRAS.items()
+    ]

@@ -11,8 +11,8 @@ from holdfast.cli.show import print_json, say
 from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.embedders.embed import Embedded
-    from holdfast.embedders.shards import EmbeddedShards
+    from holdfast.embedders.embed_in_memory import Embedded
+    from holdfast.embedders.embed_shards import EmbeddedShards
 
 
 def embed(
@@ -84,7 +84,7 @@ def embed(
 
 def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **options: Any) -> dict[str, Any]:
     from holdfast.core.problems import problem_file
-    from holdfast.embedders.embed import embed as embed_source
+    from holdfast.embedders.embed_in_memory import embed as embed_source
     from holdfast.vectors import write_features
 
     dtype, began = options.pop("dtype"), time.monotonic()
@@ -95,7 +95,7 @@ def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **o
 
 
 def _to_folder(model: str, sources: list[str], out: str, shown: CountProgress, **options: Any) -> dict[str, Any]:
-    from holdfast.embedders.shards import embed_shards
+    from holdfast.embedders.embed_shards import embed_shards
 
     began, processes = time.monotonic(), options.pop("processes") or 1
     with exit_on_interrupt(), shown:
@@ -122,7 +122,7 @@ def _file_record(out: Any, found: "Embedded", dtype: str, seconds: float) -> dic
 
 def _folder_record(found: "EmbeddedShards", seconds: float) -> dict[str, Any]:
     from holdfast.core.locations import join
-    from holdfast.embedders.shards import UNREADABLE
+    from holdfast.embedders.embed_shards import UNREADABLE
 
     manifest = found.manifest
     return {

@@ -1,4 +1,4 @@
-"""``holdfast ls``: list methods, backbones, datasets and recipes, and print the schema of recipes."""
+"""``holdfast ls``: list methods, backbones, datasets and recipes."""
 
 from enum import StrEnum
 
@@ -6,7 +6,6 @@ import typer
 
 from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table
-from holdfast.core.errors import HoldfastError
 
 
 class Kind(StrEnum):
@@ -14,27 +13,18 @@ class Kind(StrEnum):
     backbones = "backbones"
     datasets = "datasets"
     recipes = "recipes"
-    schema = "schema"
 
 
 def ls(
-    kind: Kind = typer.Argument(..., metavar="KIND", help="methods, backbones, datasets, recipes or schema."),
-    own: bool = typer.Option(False, "--own", help="With schema: the one for holdfast start and update."),
+    kind: Kind = typer.Argument(..., metavar="KIND", help="methods, backbones, datasets or recipes."),
     json: bool = JSON_OPTION,
 ) -> None:
     """List methods, backbones, datasets or recipes.
 
-    Each is shown with its options. With schema, prints the JSON Schema of recipes. Editors use it to complete and check
-    a recipe: save it and name it in the first line of the recipe, #:schema ./holdfast.schema.json (Taplo, Even Better
-    TOML).
+    Each is shown with its options.
 
     Example: holdfast ls methods
     """
-    if own and kind != Kind.schema:
-        raise HoldfastError("--own is for: holdfast ls schema --own")
-    if kind == Kind.schema:
-        print_schema(own)
-        return
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
     ]()
@@ -48,13 +38,6 @@ def ls(
     )
     if kind == Kind.recipes:
         _print_recipe_folder()
-
-
-def print_schema(own: bool) -> None:
-    """Print the JSON Schema of recipes for ``holdfast run``, or for ``start`` and ``update``."""
-    from holdfast.train.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
-
-    print_json(own_recipe_json_schema() if own else recipe_json_schema())
 
 
 def _methods() -> list[dict[str, str]]:
@@ -101,7 +84,7 @@ def _set(folder: str) -> str:
 def _print_recipe_folder() -> None:
     from holdfast.train.experiments.load import builtin_folder
 
-    typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")
+    typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/tinyimagenet32")
     typer.echo(f"The files, to copy and change: {builtin_folder()}")
 
 

@@ -14,7 +14,7 @@ from holdfast.cli.options import (
     QUIET_OPTION,
     SET_OPTION,
 )
-from holdfast.cli.show import print_json, print_mixed, print_table, scores_row
+from holdfast.cli.show import print_json, print_table, scores_row
 
 if TYPE_CHECKING:
     from holdfast.train.engine.ranks import Ranks
@@ -34,7 +34,6 @@ def run(
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    record: Path | None = typer.Option(None, "--record", help="Also write the record of the run to this JSON file."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -48,11 +47,9 @@ def run(
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
     from holdfast.cli.progress import decoding_lines
-    from holdfast.core.run_folder import RunFolder
     from holdfast.train.engine.ranks import torchrun_ranks
     from holdfast.train.experiments.assemble import SharedData
-    from holdfast.train.experiments.load import find_recipe, read_recipe, run_command
-    from holdfast.train.experiments.record import write_record
+    from holdfast.train.experiments.load import find_recipe, read_recipe
     from holdfast.train.experiments.schema import check_recipe
 
     checked = check_recipe(read_recipe(recipe, set_))
@@ -70,15 +67,11 @@ def run(
         )
     if not ranks.first:
         return
-    if record:
-        write_record(RunFolder(folder), record, run_command(recipe, set_))
     if json:
         print_json({**metrics, "run": str(folder)})
         return
     header = [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %"]
     print_table(header, [scores_row(name, scores) for name, scores in metrics["protocols"].items()], right=(1, 2, 3))
-    if "mixed" in metrics:
-        print_mixed(metrics["mixed"])
     stored = metrics["data"].get("stored")
     if stored:
         last = f"{stored['numbers'][-1]} numbers an item instead of {stored['full'][-1]}"

@@ -40,7 +40,7 @@ def serve(
     """
     from holdfast.gallery import OpenGallery
     from holdfast.service.access_control import AccessControl, read_tokens
-    from holdfast.service.request_bodies import Limits
+    from holdfast.service.body_limits import Limits
     from holdfast.service.server import serve as run_server
 
     tokens = read_tokens(token_file)

@@ -18,7 +18,6 @@ RECIPE = typer.Option(None, "--recipe", "-r", help="TOML: network, method, train
 BACKBONE_HELP = (
     "timm:NAME, hf:NAME or hf:FOLDER with trained weights, a file of weights (.safetensors, .pt, .pth), a name "
 )
-WEIGHTS = typer.Option(None, "--weights", metavar="FILE", help="Weights for --backbone.", show_default=False)
 SPLIT_FOLDERS = typer.Option(
     None,
     "--split-folders",
@@ -29,7 +28,6 @@ SPLIT_FOLDERS = typer.Option(
 SKIP = typer.Option(
     False, "--skip-unreadable", help="Go on without files that cannot be used; a list is written beside --out."
 )
-EMBED = typer.Option(False, "--embed-buffer", help="Keep images with the model, not their paths and hashes.")
 
 
 def start(
@@ -39,24 +37,11 @@ def start(
     backbone: str | None = typer.Option(
         None,
         "--backbone",
-        "--network",
         metavar="NAME|FILE",
         help=BACKBONE_HELP + "of holdfast ls backbones, or package.module:function.",
         show_default="a small one",
     ),
-    weights: Path | None = WEIGHTS,
-    pretrained: bool = typer.Option(
-        False, "--pretrained", help="Use a network with trained weights that is in the cache of Hugging Face or timm."
-    ),
-    slots: int | None = typer.Option(
-        None,
-        "--slots",
-        min=2,
-        help="Capacity for classes, now and later; not with trained weights or vectors.",
-        show_default="twice the classes, at least 100",
-    ),
     set_: list[str] = SET_OPTION,
-    embed_buffer: bool = EMBED,
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
     device: str = DEVICE_OPTION,
@@ -65,13 +50,14 @@ def start(
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
 
-    With trained weights (--backbone, --pretrained) the whole network is fine-tuned, and its own features are the
+    With trained weights (--backbone) the whole network is fine-tuned, and its own features are the
     vectors; updates distil from the version before. Without them a small network is trained from random weights by
     d-Simplex-HOC. On vectors a head is trained by Cosine-HOC.
     A fifth of the images is held out; the accuracy on them is printed beside that of no training. Some images of each
     class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
-    After a kill, run the same command to resume.
+    After a kill, run the same command to resume. Settings by --set: method.slots=N reserves more room for classes,
+    buffer.embed=true keeps the images with the model, backbone.weights=FILE is a file of weights for --backbone.
 
     Example: holdfast start --data photos/spring --out models/1
 
@@ -87,36 +73,13 @@ def start(
             out,
             recipe=recipe,
             backbone=backbone,
-            weights=weights,
-            pretrained=pretrained,
             overrides=set_,
-            slots=slots,
-            embed_buffer=embed_buffer,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,
             **progress,
         )
     print_version(out, info, json=json)
-    if (
-        backbone is None
-        and recipe is None
-        and not pretrained
-        and not json
-        and not quiet
-        and info["data"].get("of") != "vectors"
-    ):
-        _name_cached_networks()
-
-
-def _name_cached_networks() -> None:
-    """Name pre-trained networks that are on this machine; none is used unasked."""
-    from holdfast.core.wording import first_few
-    from holdfast.train.encoders.hf_cache import cached_networks
-
-    cached = cached_networks()
-    if cached:
-        say(f"Pre-trained networks on this machine, to use with --backbone: {first_few(cached)}")
 
 
 @contextlib.contextmanager
@@ -156,7 +119,6 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
                 "accuracy": info.get("accuracy", {}),
                 "verdict": None if check is None else check["verdict"],
                 "check": check,
-                "old_items": info.get("old_items", []),
             }
         )
         return check
@@ -176,8 +138,6 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         say(f"{'Cannot be compared' if check['exit_code'] == 1 else 'Not judged'}: {check['reason']}.")
     else:
         _print_check(info["evidence"], check, out, things)
-    if info.get("old_items"):
-        _print_old_items(info["old_items"], things)
     return check
 
 
@@ -232,21 +192,6 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
 def _answer(entry: dict[str, Any]) -> str:
     loss = entry.get("loss")
     return str(loss["answer"] if loss else entry["verdict"])
-
-
-def _print_old_items(entries: list[dict[str, Any]], things: str) -> None:
-    from holdfast.cli.version_text import EXPOSURE_TEXT, describe_bridge
-
-    typer.echo(f"Items of older versions in one gallery, by the {things} that both models embed:")
-    for entry in entries:
-        if "not_measured" in entry:
-            say(f"version {entry['name']}: not measured: {entry['not_measured']}")
-            continue
-        typer.echo("\n".join(describe_bridge({**entry, "version": entry["name"]})))
-    if any(entry.get("exposure") for entry in entries):
-        typer.echo(EXPOSURE_TEXT)
-    if any("kind" in entry for entry in entries):
-        say("holdfast gallery register measures this on the gallery's items, and uses the bridge that is best there.")
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:

@@ -8,12 +8,10 @@ from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_O
 from holdfast.cli.start import (
     BACKBONE_HELP,
     DATA,
-    EMBED,
     OUT,
     RECIPE,
     SKIP,
     SPLIT_FOLDERS,
-    WEIGHTS,
     print_version,
     version_progress,
 )
@@ -27,25 +25,17 @@ def update(
     backbone: str | None = typer.Option(
         None,
         "--backbone",
-        metavar="NAME|FILE",
-        help=BACKBONE_HELP + "or code. Another than MODEL's own replaces it.",
+        metavar="NAME|FILE|MODEL",
+        help=BACKBONE_HELP + "code, or another model's folder. Another than MODEL's own replaces it.",
         show_default="that of MODEL",
     ),
-    weights: Path | None = WEIGHTS,
-    replace_with: str | None = typer.Option(
-        None, "--replace-with", metavar="BACKBONE|MODEL", help="Another network, or another model's folder."
-    ),
     set_: list[str] = SET_OPTION,
-    embed_buffer: bool = EMBED,
     buffer_from: Path | None = typer.Option(
         None, "--buffer-from", help="Choose the replay images from this data: the model has none, or lost them."
     ),
     check_on: Path | None = typer.Option(None, "--check-on", help="Check on these images and hold out none of --data."),
     max_loss: float | None = typer.Option(
         None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
-    ),
-    stored: Path | None = typer.Option(
-        None, "--stored", help="Present place of an adopted model's vectors.", show_default="where they were adopted"
     ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
@@ -60,14 +50,12 @@ def update(
 
     There may be new classes and new images of known ones, and the images kept with MODEL are replayed. The loss keeps
     the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
-    After holdfast adopt, MODEL may be the adopted model: a new network is trained against its stored vectors, which are
-    found by the paths of the images (their ids).
 
     The check says whether its queries find more than the old model on the vectors that are already stored, whether at
     most --max-loss is lost, and how much of a re-embedding is kept. Known classes decide, because an
     old index holds no items of new classes. Both models are compared on all images that were held out from training so
-    far: OUT/check.json and OUT/check.html. It also says how often items of older versions are expected to be shown in
-    one gallery, with and without a bridge. After a kill, run the same command to resume.
+    far: OUT/check.json and OUT/check.html. After a kill, run the same command to
+    resume. holdfast gallery register measures how often older items are shown, with and without a bridge.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
@@ -81,13 +69,9 @@ def update(
             recipe=recipe,
             overrides=set_,
             backbone=backbone,
-            weights=weights,
-            replace_with=replace_with,
-            embed_buffer=embed_buffer,
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
-            stored=stored,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,

@@ -9,7 +9,7 @@ from holdfast.cli.show import say
 from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.gallery.versions import Version
+    from holdfast.gallery.gallery_versions import Version
 
 _SHORT = {"yes": "passes", "no": "fails", "not shown": "not shown"}
 

@@ -62,3 +62,12 @@ def _natural_order(name: str) -> list[str | int]:
 def how_to_install(extra: str) -> str:
     """The command that installs a missing extra. Holdfast is installed from a clone of its repository."""
     return f"pip install '.[{extra}]' in Holdfast's clone"
+
+
+OF_THE_EXTRA_TRAIN = ("torch", "PIL", "pydantic", "tomli_w", "matplotlib")
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """What to install if a module of the extra ``train`` is missing; None for any other module."""
+    top = (error.name or "").partition(".")[0]
+    return f"needs {top}, which is not installed; {how_to_install('train')}" if top in OF_THE_EXTRA_TRAIN else None

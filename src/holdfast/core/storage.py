@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
 from holdfast.core import untrusted_files
 from holdfast.core.errors import HoldfastError
@@ -190,19 +189,6 @@ def reading_tensors(path: Path) -> Iterator[None]:
         yield
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise HoldfastError(f"{path}: not readable as safetensors, perhaps truncated ({error})") from error
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """Nested tables as TOML text. Values that are None are left out: TOML cannot write them."""
-    return tomli_w.dumps(_without_none(tables))
-
-
-def _without_none(tables: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in tables.items()
-        if value is not None
-    }
 
 
 def without_nan(value: Any) -> Any:

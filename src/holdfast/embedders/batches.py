@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdfast.embedders.items import Items, decode
 from holdfast.embedders.model_inputs import ModelInput
+from holdfast.embedders.source_items import Items, decode
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder

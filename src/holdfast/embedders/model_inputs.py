@@ -3,23 +3,38 @@
 Plain data and NumPy. It is saved with every model; ``holdfast.train`` adds what needs torch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
-from PIL import Image
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.real_arrays import check_real
 from holdfast.core.untrusted_files import whole_number
-from holdfast.embedders.pixels import MAX_PIXELS, MODES, RESAMPLING, Colour, Interpolation, open_image, resize_and_crop
+from holdfast.embedders.pixels import (
+    MAX_PIXELS,
+    MODES,
+    RESAMPLING,
+    Colour,
+    Interpolation,
+    from_array,
+    is_picture,
+    open_image,
+    resize_and_crop,
+)
 
-ImageLike = str | Path | bytes | Image.Image | np.ndarray
-"""A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
+if TYPE_CHECKING:
+    from PIL import Image
 
-ImagesLike = ImageLike | Sequence[ImageLike]
+    ImageLike: TypeAlias = str | Path | bytes | Image.Image | np.ndarray
+    """A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
+    ImagesLike: TypeAlias = ImageLike | Sequence[ImageLike]
+else:  # where Pillow is not installed
+    ImageLike = ImagesLike = Any
 
 MOST_SIDE, MOST_INPUT_PIXELS, MOST_PIXELS = 8192, 2**24, 2**30
 """Bounds of a network's input (a side, all pixels), and of the pixels of an image that it may be made from."""
@@ -118,7 +133,7 @@ class ImagesInput:
 
     def _one(self, image: ImageLike) -> np.ndarray:
         source = _from_array(image) if isinstance(image, np.ndarray) else image
-        if not isinstance(source, str | Path | bytes | Image.Image):
+        if not (isinstance(source, str | Path | bytes) or is_picture(source)):
             raise HoldfastError(f"not an image: {type(image).__name__}; give a path, a PIL image or a uint8 array")
         upright = open_image(source, colour=self.colour, max_pixels=self.max_pixels)
         sized = resize_and_crop(upright, self.height_width, resize=self.resize, interpolation=self.interpolation)
@@ -129,8 +144,8 @@ def image_sequence(images: ImagesLike) -> Sequence[ImageLike] | np.ndarray:
     """Images as a sequence that can be sliced; an array N x H x W x C is a sequence of images."""
     if isinstance(images, np.ndarray):
         return images if images.ndim == 4 else [images]
-    if isinstance(images, str | Path | bytes | Image.Image):
-        return [images]
+    if isinstance(images, str | Path | bytes) or is_picture(images):
+        return [cast("ImageLike", images)]
     if not isinstance(images, Sequence):
         kind = type(images).__name__
         raise HoldfastError(f"images must be paths, PIL images or uint8 arrays N x H x W x C, found {kind}")
@@ -142,7 +157,7 @@ def _from_array(array: np.ndarray) -> Image.Image:
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or channels not in (1, 3, 4) or array.size == 0:
         found = f"{array.dtype} of shape {array.shape}"
         raise HoldfastError(f"an image array must be uint8, H x W or H x W x C with C = 1, 3 or 4, found {found}")
-    return Image.fromarray(array[..., 0] if array.ndim == 3 and channels == 1 else array)
+    return from_array(array[..., 0] if array.ndim == 3 and channels == 1 else array)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from holdfast.core.errors import HoldfastError, first_line, how_to_install
 from holdfast.core.wording import counted
 from holdfast.embedders.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, stack_batch
 from holdfast.embedders.image_encoder import ImageEncoder
-from holdfast.embedders.items import Items, decode
 from holdfast.embedders.model_folder import CONFIG_FILE, WEIGHTS_FILE
 from holdfast.embedders.model_inputs import ModelInput
 from holdfast.embedders.processes import Embedded, ShardWork
+from holdfast.embedders.source_items import Items, decode
 
 
 def _import_ray() -> Any:

@@ -3,6 +3,8 @@
 All image files are decoded here, so that datasets and encoders see the same pixels.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import importlib
@@ -10,13 +12,17 @@ import io
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from holdfast.core.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.core.wording import printable
+
+try:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+except ModuleNotFoundError:  # the core does without it: it reads what a model takes, but no images
+    Image = None  # type: ignore[assignment]
 
 Colour = Literal["rgb", "grey"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
@@ -25,11 +31,8 @@ MAX_PIXELS = 64 * 1024 * 1024
 """The largest image decoded by default: 64 megapixels, 192 MiB as RGB."""
 
 MODES = {"rgb": "RGB", "grey": "L"}
-RESAMPLING = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "nearest": Image.Resampling.NEAREST,
-}
+RESAMPLING = {"bilinear": 2, "bicubic": 3, "nearest": 0}
+"""Pillow's numbers (``PIL.Image.Resampling``)."""
 
 # Raster formats only: Pillow would open EPS by running Ghostscript on it.
 # JPEG 2000 is left out, because a file of 600 bytes can take 13 s to decode.
@@ -44,6 +47,16 @@ IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".heic", ".heif")
 )
 """How the name of an image file ends, in small letters. Files with other names are not taken for images."""
+
+
+def is_picture(source: Any) -> bool:
+    """Whether ``source`` is a PIL image."""
+    return Image is not None and isinstance(source, Image.Image)
+
+
+def from_array(pixels: np.ndarray) -> Image.Image:
+    """A PIL image of uint8 pixels, H x W or H x W x C."""
+    return Image.fromarray(pixels)
 
 
 def decode_with_one_thread() -> None:
@@ -95,6 +108,8 @@ def _opened(
     *,
     draft: bool = False,
 ) -> Image.Image:
+    if Image is None:
+        raise HoldfastError(f"reading images needs Pillow, which is not installed; {how_to_install('train')}")
     name = _name(source)
     try:
         if isinstance(source, Image.Image):
@@ -207,7 +222,7 @@ def _decoder_reason(error: Exception) -> str:
 def _name(source: str | Path | bytes | Image.Image) -> str:
     if isinstance(source, bytes):
         return "the image"
-    if isinstance(source, Image.Image):
+    if not isinstance(source, str | Path):
         return str(getattr(source, "filename", "") or "PIL image")
     return printable(source)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.embedders.batches import EmbeddedItems, decoded_batches, embed_batches
 from holdfast.embedders.image_encoder import ImageEncoder, set_thread_count, thread_count
-from holdfast.embedders.items import Items
+from holdfast.embedders.source_items import Items
 
 Embedded = tuple[int, EmbeddedItems]
 """The number of a shard, and its features."""

@@ -27,8 +27,8 @@ from holdfast.core.problems import Problem
 from holdfast.core.wording import first_few
 from holdfast.embedders.image_folder import has_image_suffix
 from holdfast.embedders.image_source import ImageSource, classes_of_paths, find_images, read_image_table
-from holdfast.embedders.items import Files, Items, TableBytes, Vectors
 from holdfast.embedders.model_inputs import ModelInput
+from holdfast.embedders.source_items import Files, Items, TableBytes, Vectors
 from holdfast.vectors.feature_files import FEATURE_SUFFIXES, read_features
 
 _MOST_CSV = 2**32

@@ -1,14 +1,14 @@
 """The gallery: items embedded by successive models, searched together by the newest one."""
 
-from holdfast.gallery.attached.gallery import AttachedGallery, open_gallery
+from holdfast.gallery.attached.attached_gallery import AttachedGallery, open_gallery
 from holdfast.gallery.attached.source import Address
 from holdfast.gallery.backfill import Backfill
 from holdfast.gallery.engines import ENGINES, open_engine
-from holdfast.gallery.engines.protocol import Engine, Found
+from holdfast.gallery.engines.engine import Engine, Found
 from holdfast.gallery.gallery import Gallery
-from holdfast.gallery.items import Hit, Item
-from holdfast.gallery.protocol import OpenGallery, SearchableGallery, WritableGallery, writable
-from holdfast.gallery.versions import Version
+from holdfast.gallery.gallery_items import Hit, Item
+from holdfast.gallery.gallery_kinds import OpenGallery, SearchableGallery, WritableGallery, writable
+from holdfast.gallery.gallery_versions import Version
 
 __all__ = [
     "ENGINES",

@@ -18,13 +18,13 @@ import numpy as np
 from holdfast.bridges import Bridge
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.gallery_versions import NOTHING, Version
 from holdfast.gallery.given_vectors import GivenVectors
-from holdfast.gallery.models import batch_sizes, prepare_image, unit_row
 from holdfast.gallery.reembed import RateLimit, ReembeddedBlock, ReembedProgress, image_blocks, ray_blocks, store_blocks
 from holdfast.gallery.searching import SearchArguments, search_versions
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import NOTHING, Version
+from holdfast.gallery.version_models import batch_sizes, prepare_image, unit_row
 
 Order = Literal["oldest", "most-hit", "uncertain"]
 """oldest: the oldest version first, and in each version the items stored first.

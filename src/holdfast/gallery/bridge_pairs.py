@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import prepare_image, unit_row
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import prepare_image, unit_row
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.protocol import MOST_PAIRS
+from holdfast.gallery.gallery_kinds import MOST_PAIRS
 
 MEASURED_ITEMS, MEASURED_DIM = 1_000_000, 512
 CORES = 2

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.filters import LABEL, types_of
-from holdfast.gallery.items import Hit, Stored
+from holdfast.gallery.gallery_items import Hit, Stored
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);

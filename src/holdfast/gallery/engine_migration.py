@@ -20,10 +20,10 @@ import numpy as np
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import open_engine
-from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress
+from holdfast.gallery.engines.engine import EMBEDDED, Engine, EngineAddress
 from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
 
 BLOCK = 1000
 

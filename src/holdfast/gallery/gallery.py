@@ -17,12 +17,12 @@ from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Or
 from holdfast.gallery.catalogue import Catalogue, HitCounter, Receipt, explain_damage
 from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
 from holdfast.gallery.engines import Mode, open_engine
-from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
+from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.items import Item, checked_id
-from holdfast.gallery.models import Models, batch_sizes, device_name
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_items import Item, checked_id
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
 from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.registration import RegisterOptions, register
 from holdfast.gallery.rollback import cancel_rollback, roll_back
@@ -37,7 +37,7 @@ from holdfast.gallery.searching import (
 )
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
+from holdfast.gallery.version_models import Models, batch_sizes, device_name
 
 if TYPE_CHECKING:
     from holdfast.embedders.model_inputs import ImageLike

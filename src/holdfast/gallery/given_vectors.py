@@ -11,12 +11,12 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import stored_form
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import BLOCK_ROWS, OpenVectors, VectorSource, is_model_hash
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import stored_form
 from holdfast.vectors.feature_set import shorten
 
 _LOOK_UP = 500

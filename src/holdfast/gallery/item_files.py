@@ -14,8 +14,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location, parquet_errors
 from holdfast.core.untrusted_files import open_npz, open_table
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name
+from holdfast.gallery.gallery_items import Item
 from holdfast.gallery.item_limits import LARGEST_WHOLE, MOST_FIELDS
-from holdfast.gallery.items import Item
 from holdfast.vectors.feature_files import MODEL_NAME, open_parquet, read_features
 from holdfast.vectors.feature_set import shorten
 from holdfast.vectors.feature_shards import FeatureShards

@@ -18,9 +18,9 @@ from holdfast.core.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.core.wording import counted
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.items import Stored
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
 
 MOST_QUERIES = 2000
 MOST_GALLERY = 5000
@@ -231,7 +231,7 @@ def check_on_sample(
     old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     used = new.plain if new.bridged is None else new.bridged
-    if np.array_equal(old_queries[0], used):
+    if used is not None and np.array_equal(old_queries[0], used):
         return {"version": version, "verdict": NOT_JUDGED, "reason": "the two models give the same vectors"}
     found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
     kept = (

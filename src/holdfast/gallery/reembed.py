@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import batch_sizes, prepare_image, unit_row
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import MODEL, Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import MODEL, Version
+from holdfast.gallery.version_models import batch_sizes, prepare_image, unit_row
 
 if TYPE_CHECKING:
     from holdfast.embedders.batches import EmbeddedItems
@@ -200,9 +200,9 @@ def ray_blocks(
     a limit, as many items are embedded at a time as it still allows; unreadable ones do not count.
     """
     from holdfast.embedders.image_encoder import batch_size_on
-    from holdfast.embedders.items import Files
     from holdfast.embedders.on_ray import ray_cluster
     from holdfast.embedders.processes import ShardWork
+    from holdfast.embedders.source_items import Files
 
     taken = state.models.encoder(target).input
     with contextlib.ExitStack() as opened:

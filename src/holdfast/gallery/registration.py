@@ -25,6 +25,16 @@ from holdfast.gallery.bridge_pairs import (
     read_pair_items,
 )
 from holdfast.gallery.catalogue import ItemsWithPath
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import (
+    NOTHING,
+    Candidate,
+    Version,
+    copy_model,
+    read_candidate,
+    read_registry,
+    space_conflict,
+)
 from holdfast.gallery.given_vectors import NewVectors, OtherPairs
 from holdfast.gallery.label_check import (
     CheckSample,
@@ -36,20 +46,10 @@ from holdfast.gallery.label_check import (
     read_check_sample,
     split,
 )
-from holdfast.gallery.models import BasisConverter, load_encoder, prepare_image
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
-from holdfast.gallery.versions import (
-    NOTHING,
-    Candidate,
-    Version,
-    copy_model,
-    read_candidate,
-    read_registry,
-    space_conflict,
-)
+from holdfast.gallery.version_models import BasisConverter, load_encoder, prepare_image
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder

@@ -14,9 +14,9 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.reembed import ReembedProgress, reembed
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
 
 _DELETE_BATCH = 256
 

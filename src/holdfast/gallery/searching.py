@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.gallery.engines.protocol import Found
+from holdfast.gallery.engines.engine import Found
 from holdfast.gallery.filters import Filter, Value, possible
-from holdfast.gallery.items import Hit
-from holdfast.gallery.models import VersionQuery
+from holdfast.gallery.gallery_items import Hit
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import VersionQuery
 
 MOST_HITS = 10_000
 TRIES = 3

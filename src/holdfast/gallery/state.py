@@ -12,12 +12,12 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
-from holdfast.gallery.engines.protocol import Engine
+from holdfast.gallery.engines.engine import Engine
 from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.item_limits import MOST_FIELDS_IN_ALL
-from holdfast.gallery.items import Stored
-from holdfast.gallery.models import EmbeddedItem, Models
-from holdfast.gallery.versions import Version
+from holdfast.gallery.version_models import EmbeddedItem, Models
 from holdfast.vectors.feature_set import shorten
 
 INDEX_FROM = 5000

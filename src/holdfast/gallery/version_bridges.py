@@ -21,7 +21,7 @@ from holdfast.bridges.maps import LinearMap
 from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.versions import Version
+from holdfast.gallery.gallery_versions import Version
 
 BRIDGES_FOLDER = "bridges"
 

@@ -17,8 +17,9 @@ are. Three things make plain intervals fail, and each has its own remedy:
   interval with the correction CR2, Satterthwaite's degrees of freedom, and a correction for skewed groups. It is never
   narrower than the one by queries.
 
-What the choice rests on, and how often "yes" is false in each design: ``bench/false_yes.py``. Two limits remain: a
-group that is not passed cannot be seen, and neither can a loss in classes that the queries do not have.
+``bench/false_yes.py`` measures how often "yes" is false: in each of its designs at most 3.2 %, but 4.7 % for 15 classes
+of which few lose much (exponential losses). A group that is not passed cannot be seen, and neither can a loss in
+classes that the queries do not have.
 
 >>> before, after = [0.0] * 60 + [1.0] * 40, [1.0] * 75 + [0.0] * 25
 >>> gain = gain_interval(before, after)

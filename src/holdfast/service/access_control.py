@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from holdfast.core.errors import HoldfastError
-from holdfast.service.request_errors import RequestError
+from holdfast.service.refusals import RequestError
 
 Scope = Literal["read", "write"]
 

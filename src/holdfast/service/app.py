@@ -16,16 +16,22 @@ from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import CLIENT_GONE, PRIVATE_FOLDER, error_response, install_error_handlers, response_for
+from holdfast.service.body_limits import Limits
+from holdfast.service.error_answers import (
+    CLIENT_GONE,
+    PRIVATE_FOLDER,
+    error_response,
+    install_error_handlers,
+    response_for,
+)
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.local_socket import LocalSocket, RunningTasks, admin_routes
-from holdfast.service.metrics import Metrics
-from holdfast.service.request_bodies import Limits
-from holdfast.service.request_errors import LOG, RequestError
+from holdfast.service.openapi_schema import ERROR_RESPONSES, complete_openapi
+from holdfast.service.prometheus import Metrics
+from holdfast.service.refusals import LOG, RequestError
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_search import direct_searches, search_routes
 from holdfast.service.routes_state import page_routes, state_routes
-from holdfast.service.schema import ERROR_RESPONSES, complete_openapi
 
 # The page shows images, which it fetches with its token, from blobs. It loads nothing from other hosts and submits no
 # forms. Browsers that support Trusted Types refuse to parse text as markup.

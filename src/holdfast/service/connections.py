@@ -13,8 +13,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.service.errors import error_response
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
+from holdfast.service.error_answers import error_response
 
 LONGEST_HEAD = 64 * 1024
 """Bytes of a request before its body."""

@@ -16,14 +16,14 @@ from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.embedders.model_inputs import ImagesInput
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
 from holdfast.gallery.catalogue import Receipt
+from holdfast.gallery.gallery_versions import IMAGES, Version
 from holdfast.gallery.item_limits import MOST_FIELDS
-from holdfast.gallery.models import batch_sizes, unit_row
-from holdfast.gallery.versions import IMAGES, Version
+from holdfast.gallery.version_models import batch_sizes, unit_row
 from holdfast.service.batcher import Batcher, SetResult
+from holdfast.service.body_limits import Limits
+from holdfast.service.json_bodies import Model, bounds_of, check_bounds, parse_json, read_checked
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
-from holdfast.service.request_bodies import Limits
-from holdfast.service.request_errors import LOG, RequestError
-from holdfast.service.request_models import Model, bounds_of, check_bounds, parse_json, read_checked
+from holdfast.service.refusals import LOG, RequestError
 from holdfast.service.worker_pool import WorkerPool
 
 if TYPE_CHECKING:

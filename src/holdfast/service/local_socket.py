@@ -26,9 +26,9 @@ from uvicorn.server import ServerState
 
 from holdfast.core.errors import HoldfastError
 from holdfast.service.admin_tasks import TASKS
+from holdfast.service.body_limits import JSON_TYPES, read_body
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.request_bodies import JSON_TYPES, read_body
-from holdfast.service.request_errors import INTERNAL_ERROR, LOG, RequestError
+from holdfast.service.refusals import INTERNAL_ERROR, LOG, RequestError
 from holdfast.service.served_gallery import SOCKET, socket_address
 
 ADMIN_BODY = 256 * 1024 * 1024

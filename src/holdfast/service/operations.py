@@ -16,8 +16,8 @@ from fastapi import Request
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery, OpenGallery
-from holdfast.service.errors import public_reason
-from holdfast.service.request_errors import RequestError
+from holdfast.service.error_answers import public_reason
+from holdfast.service.refusals import RequestError
 
 KEY_HEADER, OPERATION_HEADER, REPLAYED_HEADER = "Idempotency-Key", "Operation-Id", "Idempotent-Replayed"
 _KEY = re.compile(r"[!-~]{1,128}", re.ASCII)

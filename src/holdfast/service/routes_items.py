@@ -12,14 +12,12 @@ from fastapi.responses import JSONResponse
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
+from holdfast.gallery.gallery_items import checked_id, checked_new_id
 from holdfast.gallery.item_limits import LONGEST_ID, LONGEST_TEXT
-from holdfast.gallery.items import checked_id, checked_new_id
 from holdfast.service.access_control import AccessControl
+from holdfast.service.body_limits import IMAGE_TYPES, JSON_TYPES, read_body, return_freed_memory
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
-from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
-from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, return_freed_memory
-from holdfast.service.request_errors import RequestError
-from holdfast.service.request_models import (
+from holdfast.service.json_bodies import (
     Ids,
     MetadataText,
     NewItem,
@@ -28,7 +26,9 @@ from holdfast.service.request_models import (
     parse_json,
     parse_vector,
 )
-from holdfast.service.schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body, keyed
+from holdfast.service.openapi_schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body, keyed
+from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
+from holdfast.service.refusals import RequestError
 
 Id = Annotated[str, Query(min_length=1, max_length=LONGEST_ID)]
 

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from holdfast.gallery.items import checked_id
+from holdfast.gallery.gallery_items import checked_id
 from holdfast.service.access_control import AccessControl
+from holdfast.service.body_limits import IMAGE_TYPES, JSON_TYPES, read_body
 from holdfast.service.gallery_jobs import GalleryJobs, SearchOptions
-from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body
-from holdfast.service.request_errors import RequestError
-from holdfast.service.request_models import (
+from holdfast.service.json_bodies import (
     HIGHEST_VERSION,
     MOST_VERSIONS,
     FilterText,
@@ -21,7 +20,8 @@ from holdfast.service.request_models import (
     parse_json,
     parse_vector,
 )
-from holdfast.service.schema import Hits, image_body, json_body
+from holdfast.service.openapi_schema import Hits, image_body, json_body
+from holdfast.service.refusals import RequestError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _PREFIX = "/v1/search"

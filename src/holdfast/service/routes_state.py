@@ -10,9 +10,9 @@ from fastapi import APIRouter, Request, Response
 from holdfast.gallery import Version
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.metrics import CONTENT_TYPE, Metrics
-from holdfast.service.request_errors import RequestError
-from holdfast.service.schema import NO_TOKEN_NEEDED
+from holdfast.service.openapi_schema import NO_TOKEN_NEEDED
+from holdfast.service.prometheus import CONTENT_TYPE, Metrics
+from holdfast.service.refusals import RequestError
 
 NOT_CHECKED = (
     "not checked: when it was registered, that version held no items with labels and images that could be read"

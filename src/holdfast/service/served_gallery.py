@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
-from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_versions import VectorSizes
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.versions import VectorSizes
 from holdfast.service.admin_tasks import OnProgress
 
 SOCKET = "control.socket"

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError, how_to_install
 from holdfast.gallery import AttachedGallery, OpenGallery, open_gallery
 from holdfast.service.access_control import AccessControl, check_bind_address
-from holdfast.service.request_bodies import Limits
+from holdfast.service.body_limits import Limits
 
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 1024

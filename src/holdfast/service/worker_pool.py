@@ -12,7 +12,7 @@ from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.service.request_errors import LOG, RequestError
+from holdfast.service.refusals import LOG, RequestError
 from holdfast.service.worker_process import read_message, write_message
 
 WORKERS = 3

@@ -30,8 +30,8 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.embedders.pixels import SENT_FORMATS, decode_with_one_thread, open_image, resize_and_crop
-from holdfast.service.request_errors import RequestError
-from holdfast.service.request_models import BODIES, checked_body
+from holdfast.service.json_bodies import BODIES, checked_body
+from holdfast.service.refusals import RequestError
 
 LONGEST_HEADER = 2**16
 

@@ -1,5 +1,8 @@
 """Which device a command or a call uses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from holdfast.core.errors import HoldfastError
@@ -25,3 +28,20 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
         last = torch.cuda.device_count() - 1
         raise HoldfastError(f"device {str(name)!r} does not exist: the last GPU that torch sees is cuda:{last}")
     return device
+
+
+def gpu_descriptions() -> list[str]:
+    """Name and memory of each GPU that torch sees."""
+    found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in found] if torch.cuda.is_available() else []
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads of the CPU for an operation in the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -189,10 +189,10 @@ class FeatureShards:
     folder: a path or an address.
 
     >>> import numpy as np
-    >>> from holdfast import adopt, embed_shards
+    >>> from holdfast import Encoder, VectorInput, build_backbone, embed_shards
     >>> from holdfast.vectors.feature_shards import FeatureShards
     >>> np.savez("vectors.npz", features=np.eye(4), ids=["a", "b", "c", "d"])
-    >>> _ = adopt("vectors.npz", out="model", way="unchanged")
+    >>> Encoder(build_backbone("identity", in_channels=4), preprocess=VectorInput(4)).save_pretrained("model")
     >>> _ = embed_shards("model", "vectors.npz", "shards", shard_size=3)
     >>> list(FeatureShards("shards").ids())
     ['a', 'b', 'c', 'd']

@@ -48,12 +48,12 @@ def type_of(value) -> str:
 
 JITFunction.run = translate_instead_of_launching
 
-from holdfast.train.encoders.squeeze_excite import SqueezeExcitation  # noqa: E402
 from papers.kernels.batch_norm import fused_batch_norm  # noqa: E402
 from papers.kernels.cifar_resnet import FusedCifarResNet  # noqa: E402
 from papers.kernels.grouped_convolution import grouped_convolution  # noqa: E402
 from papers.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add  # noqa: E402
 from papers.kernels.stem import max_pool, stem_convolution  # noqa: E402
+from papers.networks.squeeze_excite import SqueezeExcitation  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
 images = torch.randn(2, 3, 32, 32)

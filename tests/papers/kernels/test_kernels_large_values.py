@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from holdfast.train.encoders.resnet import CifarResNet
-from holdfast.train.encoders.squeeze_excite import SqueezeExcitation
+from papers.networks.squeeze_excite import SqueezeExcitation
 
 pytest.importorskip("triton")
 

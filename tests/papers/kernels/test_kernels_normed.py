@@ -9,7 +9,7 @@ from distances import apart
 from torch import nn
 
 from holdfast.train.encoders import Encoder, build_backbone, squeeze_excite
-from holdfast.train.encoders.squeeze_excite import SqueezeExcitation
+from papers.networks.squeeze_excite import SqueezeExcitation
 
 pytest.importorskip("triton")
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from holdfast.train.encoders import Encoder
 from holdfast.train.encoders.resnet import BasicBlock, Bottleneck, ResNet
-from holdfast.train.encoders.squeeze_excite import PreActivationBlock, SENet, SqueezeExcitation
 from papers.kernels import why_no_kernels
+from papers.networks.squeeze_excite import PreActivationBlock, SENet, SqueezeExcitation
 
 pytest.importorskip("triton")
 

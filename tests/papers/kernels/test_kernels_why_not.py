@@ -8,8 +8,8 @@ from torch import nn
 
 from holdfast.train.encoders import Encoder, build_backbone
 from holdfast.train.encoders.resnet import BasicBlock, PlainShortcutBlock, ResNet
-from holdfast.train.encoders.squeeze_excite import SqueezeExcitation
 from papers.kernels import why_no_kernels
+from papers.networks.squeeze_excite import SqueezeExcitation
 
 pytest.importorskip("triton")
 

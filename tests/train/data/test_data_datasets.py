@@ -28,9 +28,3 @@ def test_find(tmp_path):
     assert dataset.find(tmp_path) == tmp_path / "tiny-imagenet-200"
     (tmp_path / "tinyimagenet32.npz").touch()
     assert dataset.find(tmp_path) == tmp_path / "tinyimagenet32.npz"
-
-
-@pytest.mark.parametrize("file", DATASETS["mnist"].files)
-def test_mnist_is_found_in_every_form_it_is_read_in(file, tmp_path):
-    (tmp_path / file).touch()
-    assert DATASETS["mnist"].find(tmp_path) == tmp_path / file

@@ -89,7 +89,7 @@ def test_extract_needs_to_know_what_to_do_with_images():
 
 
 @needs_gpu
-@pytest.mark.parametrize("backbone", ["resnet32", "resnet18", "regnety_400mf", "senet18"])
+@pytest.mark.parametrize("backbone", ["resnet32", "resnet18"])
 def test_on_a_gpu_extract_encode_and_the_survey_agree(backbone):
     """The networks that have kernels of this project's own, which are for training alone."""
     encoder, images = make_encoder(backbone), random_images(500, 16)

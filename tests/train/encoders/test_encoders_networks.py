@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import papers.networks  # noqa: F401  SENet-18 and RegNetY-400MF
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import BACKBONES, build_backbone
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import papers.networks  # noqa: F401  SENet-18 and RegNetY-400MF
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.data import ImageSet, canonical
 from holdfast.train.data.device_images import DeviceImages

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import papers.networks  # noqa: F401  SENet-18 and RegNetY-400MF
 from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone

@@ -9,8 +9,9 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import ModelFeatures, read_space_maps
-from holdfast.train.evaluation import compatibility_matrix, mixed_gallery
+from holdfast.train.evaluation import compatibility_matrix
 from holdfast.train.space_map import SpaceMap
+from papers.bridged_runs.mixed_gallery import mixed_gallery
 
 LABELS = np.arange(40) % 4
 

@@ -14,6 +14,7 @@ from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import Encoder, FeatureStore
 from holdfast.train.engine import RunControl
 from holdfast.train.engine.slots import grow_models
+from holdfast.train.evaluation import FURTHER_EVALUATIONS, run_models
 from holdfast.train.experiments.assemble import SharedData, assemble
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import with_overrides
@@ -159,14 +160,25 @@ def test_compact_features_give_the_same_metrics(iam_tables, toy_models, tmp_path
     full = run(iam_tables, tmp_path / "full", toy_models, *settings)
     compact = run(iam_tables, tmp_path / "compact", toy_models, *settings, "evaluation.compact=true")
     assert compact["protocols"] == full["protocols"]
-    checked = [check_history(tmp_path / name, resamples=100) for name in ("full", "compact")]
+    checked = [check_history(*run_models(tmp_path / name), resamples=100) for name in ("full", "compact")]
     assert checked[0].matrix == checked[1].matrix
     assert compact["data"]["stored"] == {"numbers": [19, 16, 16], "full": [19] * 3, "times_smaller": round(57 / 51, 3)}
     stored = FeatureStore(tmp_path / "compact" / "features").read_all()
     assert [model.gallery.shape[1] for model in stored] == [19, 16, 16]
 
 
+def test_what_the_package_does_not_measure_is_refused_before_training(iam_tables, toy_models, tmp_path, monkeypatch):
+    monkeypatch.setitem(FURTHER_EVALUATIONS, "mixed", None)
+    monkeypatch.delitem(FURTHER_EVALUATIONS, "mixed")
+    with pytest.raises(HoldfastError, match="mixed is measured by papers/, in a clone"):
+        run(iam_tables, tmp_path / "run", toy_models, "evaluation.protocols=['template', 'mixed']")
+    assert not (tmp_path / "run").exists()
+
+
 def test_mixed_gallery(iam_tables, toy_models, tmp_path):
+    """Measured by the code of the studies, once it is imported."""
+    import papers.bridged_runs  # noqa: F401
+
     own = ["evaluation.protocols=['template', 'mixed']", "train.epochs=1"]
     metrics = run(iam_tables, tmp_path / "run", toy_models, *own)
     assert list(metrics["protocols"]) == ["template"]

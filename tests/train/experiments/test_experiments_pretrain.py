@@ -17,7 +17,8 @@ from holdfast.train.engine import RunControl
 from holdfast.train.engine.slots import grow_models
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.pretrain import check_pretrain_recipe, plan_models, pretrain, pretrain_many
+from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain
+from papers.sweeps.pretraining import plan_models, pretrain_many
 
 
 def checked(source, *settings):

@@ -9,11 +9,11 @@ from holdfast.train.engine import RunControl
 from holdfast.train.experiments import execute as executing
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.record import write_record
 from holdfast.train.experiments.schema import check_recipe
 from papers.run_pages.page import run_facts
 from papers.run_pages.records import read_run
 from papers.stationary.formatting import commit_note
+from papers.sweeps.record import write_record
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from holdfast.train.methods import (
     AdvBCT,
     CosineHOC,
     Distillation,
-    MeansHOC,
     SimplexFD,
     SimplexHOC,
     SimplexHOCViews,
@@ -65,7 +64,6 @@ def made(build):
         (Distillation, {"ce", "features"}, {"ce", "features", "logits"}, {"ce", "features"}),
         (SimplexHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (SimplexHOCViews, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
-        (MeansHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (CosineHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
     ],
 )
@@ -84,7 +82,7 @@ def test_terms(build, first, replaced, rehearsal_free):
 
 
 def test_every_method_is_tested_here():
-    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, Distillation, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews}
+    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, Distillation, SimplexFD, SimplexHOC, SimplexHOCViews}
     assert set(METHODS.values()) == tested
 
 

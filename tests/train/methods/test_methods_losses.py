@@ -70,7 +70,7 @@ def test_er_keeps_old_rows_and_grows_by_the_new_classes():
         (SECOND, 5 * (2 / 4) ** 0.5),
         (Toy(2, 90, 100), 15.0),
         (Toy(2, 0, 4), 5 * (1 / 4) ** 0.5),  # images of known classes only count as one new class
-        (Toy(1, 4, 4, loaded=True), 5 * 4**0.5),  # an adopted model as one old class
+        (Toy(1, 4, 4, loaded=True), 5 * 4**0.5),  # a model without classes as one old class
     ],
 )
 def test_fd_weight_is_base_times_root_of_new_over_old(task, expected):

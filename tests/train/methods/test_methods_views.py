@@ -233,7 +233,7 @@ def test_refused(build, options, reason):
         build(slots=10, **options)
 
 
-@pytest.mark.parametrize("name", ["simplex_hoc", "simplex_hoc_views", "means_hoc", "cosine_hoc"])
+@pytest.mark.parametrize("name", ["simplex_hoc", "simplex_hoc_views", "cosine_hoc"])
 def test_unknown_negatives_are_refused_before_training(name):
     slots = {"slots": 10} if name.startswith("simplex") else {}
     with pytest.raises(HoldfastError, match="negatives must be one of authors, paper, masked, got 'some'"):

@@ -105,5 +105,3 @@ def test_versions_report_it(first, second):
         assert found["queries"] > 0
         assert found["gallery"] == info["data"]["images"] + info["data"]["replayed"]
         assert 0 <= found["model"]["low"] <= found["model"]["value"] <= found["model"]["high"] <= 1
-        card = (folder / "README.md").read_text(encoding="utf-8")
-        assert f"## Accuracy\n\n{accuracy_sentence(found)}\n" in card

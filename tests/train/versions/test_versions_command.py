@@ -97,5 +97,5 @@ def test_help_says_how_to_begin():
     assert "holdfast update --from models/1 --data photos/summer --out models/2" in " ".join(
         typed("start", "-h").split()
     )
-    for option in ("--replace-with", "--embed-buffer", "--buffer-from", "--check-on", "--recipe", "--must-pass"):
+    for option in ("--backbone", "--buffer-from", "--check-on", "--recipe", "--must-pass"):
         assert option in typed("update", "-h")

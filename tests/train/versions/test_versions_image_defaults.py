@@ -8,7 +8,6 @@ from PIL import Image
 
 from holdfast import Encoder
 from holdfast.core.errors import HoldfastError
-from holdfast.train.encoders.hf_cache import cached_networks
 from holdfast.train.experiments.update_recipes import start_from_recipe, update_from_recipe
 from holdfast.train.versions import image_defaults as defaults
 from holdfast.train.versions.image_defaults import ImageSurvey, default_epochs, survey_images
@@ -96,20 +95,3 @@ def test_pretrained_weights_of_a_local_folder(tmp_path):
     assert encoder.preprocess.height_width == (16, 16)
     kept = dict(encoder.backbone.model.named_parameters())["embeddings.cls_token"]
     assert (kept == weights.embeddings.cls_token).all()
-
-
-def test_cached_networks_are_found_by_their_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    assert cached_networks() == []
-    for name, config, weights in (
-        ("models--a--image", {"image_size": 224}, "model.safetensors"),
-        ("models--b--text", {"vocab_size": 9}, "model.safetensors"),
-        ("models--c--pickled", {"image_size": 224}, "pytorch_model.bin"),
-    ):
-        folder = tmp_path / name / "snapshots" / "1"
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / weights).touch()
-    (tmp_path / "models--d--broken" / "snapshots" / "1").mkdir(parents=True)
-    (tmp_path / "models--d--broken" / "snapshots" / "1" / "config.json").write_text("{")
-    assert cached_networks() == ["hf:a/image"]

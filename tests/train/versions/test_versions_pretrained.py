@@ -14,13 +14,11 @@ from holdfast import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders.accuracy_record import accuracy_sentence
 from holdfast.train.encoders.backbones import _built
-from holdfast.train.encoders.hf_cache import best_cached_network, cached_networks, cached_snapshot
+from holdfast.train.encoders.hf_cache import cached_snapshot
 from holdfast.train.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.train.events import Note, RunWarning
 from holdfast.train.experiments.update_recipes import start_from_recipe as start
 from holdfast.train.experiments.update_recipes import update_from_recipe as update
-from holdfast.train.versions import report_versions
-from holdfast.train.versions import start as start_in_python
 from holdfast.train.versions import update as update_in_python
 from holdfast.train.versions.image_defaults import ImageSurvey, mixed_precision, photograph_advice
 from holdfast.train.versions.settings import default_settings
@@ -130,8 +128,6 @@ def test_another_network_replaces_it_with_rates_that_suit_it(timm, photos, tmp_p
                             device="cpu")  # fmt: skip
     assert info["start"] == "loaded"
     assert train_of(tmp_path / "3")["epochs"] == 10
-    with pytest.raises(HoldfastError, match="give one of them"):
-        update(tmp_path / "1", photos / "2", tmp_path / "4", backbone="small", replace_with="small")
 
 
 def test_a_replacement_of_another_size_is_trained_without_the_old_model_and_says_so(timm, photos, tmp_path):
@@ -251,9 +247,9 @@ def test_own_code_with_a_preprocess_counts_as_trained(photos, tmp_path, monkeypa
     assert info["start"] == "previous"
     _built.clear()  # as in another process
     with pytest.raises(HoldfastError, match=r"run holdfast --code own_trained_nets:net"):
-        report_versions([tmp_path / "2"], device="cpu")
+        Encoder.from_pretrained(tmp_path / "2")
     monkeypatch.setenv("HOLDFAST_CODE", "own_trained_nets:net")
-    assert len(report_versions([tmp_path / "2"], device="cpu")["versions"]) == 2
+    assert Encoder.from_pretrained(tmp_path / "2").info["task"] == 2
 
 
 def test_the_whole_preprocess_of_own_code_is_used(tmp_path, monkeypatch):
@@ -284,43 +280,14 @@ def cache_network(cache, name, config, size):
     return folder
 
 
-def test_networks_in_the_cache(tmp_path, monkeypatch, photos):
+def test_a_snapshot_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert best_cached_network() is None
-    with pytest.raises(HoldfastError, match="--pretrained: no image network"):
-        start(photos / "1", tmp_path / "1", pretrained=True)
-    cache_network(tmp_path / "hub", "a/vit", {"image_size": 224}, 10)
-    cache_network(tmp_path / "hub", "timm/tiny.in1k", {"architecture": "tiny"}, 5)
-    cache_network(tmp_path / "hub", "b/text", {"vocab_size": 3}, 1)
-    monkeypatch.setattr("holdfast.train.encoders.hf_cache.find_spec", lambda name: None)
-    assert cached_networks() == ["hf:a/vit"]
-    monkeypatch.setattr("holdfast.train.encoders.hf_cache.find_spec", lambda name: name)
-    assert cached_networks() == ["hf:a/vit", "timm:tiny.in1k"]
-    assert best_cached_network() == "timm:tiny.in1k"  # the smallest
+    whole = cache_network(tmp_path / "hub", "a/vit", {"image_size": 224}, 10)
+    assert cached_snapshot("a/vit") == whole
     broken = cache_network(tmp_path / "hub", "c/broken", {"image_size": 224}, 1)
-    for name in ("model.safetensors", "config.json"):
-        (broken / name).unlink()
-        (broken / name).symlink_to(tmp_path / "gone")
-    assert cached_networks() == ["hf:a/vit", "timm:tiny.in1k"]
+    (broken / "config.json").unlink()
+    (broken / "config.json").symlink_to(tmp_path / "gone")
     assert cached_snapshot("c/broken") is None
-    cache_network(tmp_path / "hub", "c/dinov2-small", {"image_size": 224}, 50)
-    assert best_cached_network() == "hf:c/dinov2-small"
-
-
-def test_pretrained_uses_a_cached_network(timm, photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("holdfast.train.encoders.hf_cache.find_spec", lambda name: name)
-    cache_network(tmp_path / "hub", "timm/tiny.in1k", {"architecture": "tiny"}, 5)
-    said = []
-    start(photos / "1", tmp_path / "1", pretrained=True, overrides=QUICK, device="cpu", on_event=said.append)
-    assert ("tiny.in1k", True, {}) in timm.calls
-    assert not [event for event in said if event.kind == "note"]
-    for other in ({"backbone": "small"}, {"recipe": "demo"}):
-        with pytest.raises(HoldfastError, match="--pretrained chooses the network"):
-            start(photos / "1", tmp_path / "2", pretrained=True, **other)
-    np.savez(tmp_path / "v.npz", features=np.ones((4, 2)), labels=[0, 0, 1, 1])
-    with pytest.raises(HoldfastError, match="--pretrained is for images"):
-        start(tmp_path / "v.npz", tmp_path / "2", pretrained=True)
 
 
 def test_photographs_without_a_named_network_are_commented(photos, tmp_path, monkeypatch):
@@ -331,14 +298,7 @@ def test_photographs_without_a_named_network_are_commented(photos, tmp_path, mon
     (note,) = [event.text for event in said if event.kind == "note"]
     assert note.startswith("the images have about 80 pixels a side; they are scaled to 64, and a small network is ")
     assert "--backbone timm:NAME or hf:NAME" in note
-    cache_network(tmp_path / "hub", "c/dinov2-small", {"image_size": 224}, 50)
-    assert "--pretrained uses hf:c/dinov2-small" in photograph_advice(
-        ImageSurvey(10, 80), cached_networks(), best_cached_network()
-    )
-    assert photograph_advice(ImageSurvey(10, 64), [], None) is None
-    monkeypatch.setattr("holdfast.train.versions.versions.train_version", lambda *arguments: {"task": 1})
-    start_in_python(photos / "1", tmp_path / "2", device="cpu", on_event=said.append)
-    assert "--pretrained uses hf:c/dinov2-small" in said[-1].text
+    assert photograph_advice(ImageSurvey(10, 64)) is None
 
 
 def test_mixed_precision_is_for_gpus(monkeypatch):
@@ -351,13 +311,12 @@ def test_mixed_precision_is_for_gpus(monkeypatch):
     ("options", "message"),
     [
         ({"backbone": "nowhere.pt"}, "nowhere.pt: no such file"),
-        ({"backbone": "other.pth"}, "its network is not recognised .*--weights"),
-        ({"weights": "other.pth"}, "--weights needs --backbone"),
+        ({"backbone": "other.pth"}, "its network is not recognised .*backbone.weights"),
         ({"backbone": "other.pth", "weights": "other.pth"}, "two files of weights"),
         ({"backbone": "timm:unknown"}, "backbone timm:unknown: Unknown architecture"),
         (
             {"backbone": "timm:missing"},
-            r"its trained weights \(No pretrained weights exist for missing\.\);.*--weights",
+            r"its trained weights \(No pretrained weights exist for missing\.\);.*backbone.weights",
         ),
     ],
 )

@@ -84,8 +84,8 @@ def test_weights_in_the_cache(timm, photos, tmp_path, monkeypatch):
 def test_weights_in_a_file(timm, photos, tmp_path):
     state = weights_of(timm, seed=4)
     torch.save(state, tmp_path / "own.pth")
-    frozen = [*QUICK, "backbone.freeze=['*']", "backbone.weights_skip=['fc.']"]
-    start(photos / "1", tmp_path / "m" / "1", backbone=f"timm:{NAME}", weights=tmp_path / "own.pth", overrides=frozen)
+    frozen = [*QUICK, "backbone.freeze=['*']", "backbone.weights_skip=['fc.']", f"backbone.weights={tmp_path}/own.pth"]
+    start(photos / "1", tmp_path / "m" / "1", backbone=f"timm:{NAME}", overrides=frozen)
     assert same_backbone(tmp_path / "m" / "1", state)
     info = update(tmp_path / "m" / "1", photos / "2", tmp_path / "m" / "2", overrides=["train.epochs=1"])
     assert (info["task"], info["start"]) == (2, "previous")

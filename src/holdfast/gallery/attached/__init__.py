@@ -1,8 +1,8 @@
 """Read-only access to a vector store that another system fills."""
 
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.gallery.attached.postgres import PostgresSource
-from holdfast.gallery.attached.qdrant import QdrantSource
+from holdfast.gallery.attached.postgres_table import PostgresSource
+from holdfast.gallery.attached.qdrant_collection import QdrantSource
 from holdfast.gallery.attached.source import POSTGRES, QDRANT, Address, AttachedSource
 from holdfast.vectors import FeatureSet, feature_set
 
@@ -18,7 +18,7 @@ def open_source(address: Address) -> AttachedSource:
 
 
 def stored_sample(address: Address, count: int | None = None, seed: int = 0) -> FeatureSet:
-    """Stored vectors as a feature set, for ``check`` and ``adopt``, with ids and, if ``address.label`` is set, labels.
+    """Stored vectors as a feature set, for ``check`` and ``bridge``, with ids and, if ``address.label`` is set, labels.
 
     count: number of random vectors; None for all.
     seed: the same seed gives the same vectors.

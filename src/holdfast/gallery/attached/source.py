@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.engines.protocol import SECRETS
+from holdfast.gallery.engines.engine import SECRETS
 from holdfast.gallery.filters import Filter
 
 POSTGRES = ("postgresql", "postgres")

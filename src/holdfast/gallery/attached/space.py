@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
-from holdfast.gallery.versions import Candidate
+from holdfast.gallery.gallery_versions import Candidate
 from holdfast.vectors.lengths import unit, unit_of_any_length
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.gallery.engines.embedded import EdgeEngine
-from holdfast.gallery.engines.postgres import PostgresEngine
-from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress
-from holdfast.gallery.engines.qdrant import QdrantEngine, connect
+from holdfast.gallery.engines.embedded_engine import EdgeEngine
+from holdfast.gallery.engines.engine import EMBEDDED, Engine, EngineAddress
+from holdfast.gallery.engines.postgres_engine import PostgresEngine
+from holdfast.gallery.engines.qdrant_engine import QdrantEngine, connect
 
 Mode = Literal["hnsw", "exact"]
 """hnsw: search an index, and compare vectors that are not indexed yet one by one; exact: compare all in float32."""

@@ -14,8 +14,6 @@ from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.data.readers.cifar import cifar10, cifar100
 from holdfast.train.data.readers.glyphs import glyphs
 from holdfast.train.data.readers.image_files import csv_list, folder
-from holdfast.train.data.readers.imagenet32 import imagenet32
-from holdfast.train.data.readers.mnist import mnist
 from holdfast.train.data.readers.npz import npz
 from holdfast.train.data.readers.vectors import vectors
 from holdfast.train.data.root import data_root
@@ -69,8 +67,6 @@ DATASETS: dict[str, Dataset] = {
     "tinyimagenet20": Dataset(
         tiny_imagenet.tinyimagenet20, (tiny_imagenet.FOLDER_20,), list_files=tiny_imagenet.list_files_20
     ),
-    "imagenet32": Dataset(imagenet32, ("imagenet32",)),
-    "mnist": Dataset(mnist, ("mnist.npz", "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", "mnist", "MNIST")),
     "npz": Dataset(npz),
     "folder": Dataset(folder),
     "csv": Dataset(csv_list),

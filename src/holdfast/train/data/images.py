@@ -18,7 +18,6 @@ class ImageSet:
     labels: int64, N; indices into ``class_names``.
     class_names: one name per class, in label order.
     fingerprint: hash of pixels and labels in canonical order; it does not depend on the file format.
-    names: name of each image in its source (a path), or None; not part of the fingerprint.
 
     >>> from holdfast import load_split
     >>> images = load_split("glyphs", "train", train_classes=3, test_classes=2, per_class_train=4)
@@ -30,7 +29,6 @@ class ImageSet:
     labels: np.ndarray
     class_names: tuple[str, ...]
     fingerprint: str
-    names: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +48,6 @@ def canonical(
     class_names: Sequence[str],
     *,
     source: str,
-    names: Sequence[str] | np.ndarray | None = None,
 ) -> ImageSet:
     """Check raw arrays and sort them into canonical order: by class, then by a hash of the pixels.
 
@@ -60,7 +57,6 @@ def canonical(
     labels: N integers, indices into ``class_names``.
     class_names: one name per class.
     source: name of the data in errors.
-    names: names of the images, or None.
     """
     check_real(images, f"{source}: images")
     images = np.ascontiguousarray(images)
@@ -69,8 +65,7 @@ def canonical(
     labels = real_array(labels, f"{source}: labels")
     order, fingerprint = canonical_order(images, labels, class_names, source=source)
     labels = labels.astype(np.int64)[order]
-    ordered = None if names is None else np.asarray(names)[order]
-    return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint, ordered)
+    return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint)
 
 
 def canonical_order(
@@ -111,7 +106,7 @@ def only_classes(images: ImageSet, names: Sequence[str]) -> ImageSet:
         return images
     labels = label_map(images.class_names, names)[images.labels]
     kept = labels >= 0
-    return canonical(images.images[kept], labels[kept], names, source="subset", names=_selected_names(images, kept))
+    return canonical(images.images[kept], labels[kept], names, source="subset")
 
 
 def label_map(class_names: Sequence[str], names: Sequence[str]) -> np.ndarray:
@@ -166,23 +161,4 @@ def first_per_class(images: ImageSet, count: int) -> ImageSet:
         images.labels[kept],
         images.class_names,
         source="subset",
-        names=_selected_names(images, kept),
     )
-
-
-def image_names(images: ImageSet) -> np.ndarray:
-    """The name of each image, N strings: its path if it was read from a file, else a hash of its pixels.
-
-    >>> from holdfast import load_split
-    >>> from holdfast.train.data.images import image_names
-    >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=2)
-    >>> len(set(image_names(images)))  # drawn images have no path: hashes of their pixels
-    4
-    """
-    if images.names is not None:
-        return images.names
-    return np.array([hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest() for one in images.images])
-
-
-def _selected_names(images: ImageSet, kept: np.ndarray) -> np.ndarray | None:
-    return None if images.names is None else images.names[kept]

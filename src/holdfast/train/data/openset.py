@@ -91,8 +91,7 @@ def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageS
     order, fingerprint = canonical_order(images.images, labels, names, source=source)
     moved = bool((np.diff(order) < 0).any())  # otherwise pixels stay where they are, which may be on disk
     pixels = images.images[order] if moved else images.images
-    file_names = None if images.names is None else images.names[order]
-    return ImageSet(pixels, labels[order].astype(np.int64), names, fingerprint, file_names)
+    return ImageSet(pixels, labels[order].astype(np.int64), names, fingerprint)
 
 
 def half_of_each_class(labels: np.ndarray, part: str, seed: int) -> np.ndarray:

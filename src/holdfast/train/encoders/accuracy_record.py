@@ -1,4 +1,4 @@
-"""The record of a version's accuracy (``info["accuracy"]``) in words, for the terminal and the model card."""
+"""The record of a version's accuracy (``info["accuracy"]``) in words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,7 +78,7 @@ def accuracy_sentences(accuracy: Mapping[str, Any]) -> list[str]:
 
 
 def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, conclude: bool = True) -> str:
-    """One record in words, for the terminal and the model card.
+    """One record in words.
 
     which: the key of the record in ``info["accuracy"]``.
     conclude: say what follows if the model is not better than no training.

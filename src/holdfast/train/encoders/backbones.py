@@ -16,7 +16,6 @@ from torch import nn
 from holdfast.core.errors import HoldfastError, first_line, how_to_install, unknown_name
 from holdfast.train.encoders.resnet import resnet18, resnet32, resnet50
 from holdfast.train.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
-from holdfast.train.encoders.squeeze_excite import regnety_400mf, senet18
 from holdfast.train.encoders.untrusted_networks import check_timm
 from holdfast.train.named_code import TRUSTED_CODE, import_named, is_named_code, trusted_code
 
@@ -25,12 +24,10 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "lenet_plus_plus": lenet_plus_plus,
     "linear": linear,
     "mlp": mlp,
-    "regnety_400mf": regnety_400mf,
     "residual": residual,
     "resnet18": resnet18,
     "resnet32": resnet32,
     "resnet50": resnet50,
-    "senet18": senet18,
     "small": small,
     "small_resnet": small_resnet,
 }
@@ -189,7 +186,7 @@ def _timm_backbone(name: str, options: Mapping[str, Any], trained: bool) -> nn.M
         vars(network)["feature_dim"] = int(network.num_features)
     except Exception as error:  # constructors raise anything for an unknown name, an option or missing weights
         what = f"build {name!r} with {dict(options)}" + (" and its trained weights" if trained else "")
-        advice = "; without a network give a file of weights as well (--weights)" if trained else ""
+        advice = "; without a network give a file of weights as well (backbone.weights)" if trained else ""
         raise HoldfastError(f"timm cannot {what} ({first_line(error)}){advice}") from error
     return network
 

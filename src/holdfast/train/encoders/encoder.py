@@ -1,6 +1,6 @@
 """``Encoder``: a network, its projection and its preprocess, trained, saved and loaded together.
 
-A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a model card.
+A saved encoder is a folder with ``config.json`` and ``model.safetensors``.
 """
 
 import json
@@ -31,14 +31,13 @@ from holdfast.train.encoders.backbones import rebuild_backbone
 from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.train.encoders.identity_layer import known_layer, make_layer
 from holdfast.train.encoders.initialise import at_most_parameters, without_memory
-from holdfast.train.encoders.model_card import CARD, write_card
 from holdfast.train.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.train.encoders.weights import check_weights_fit
 from holdfast.train.geometry.simplex import Layer
 from holdfast.train.randomness import GENERATOR_LOCK
 from holdfast.train.tensor_files import read_torch, write_torch
 
-MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD)
+MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 ALL_PARTS = "*"
 
 
@@ -209,7 +208,7 @@ class Encoder(nn.Module):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``model.safetensors`` and a model card; an older model is replaced in one step.
+        """Write ``config.json`` and ``model.safetensors``; an older model is replaced in one step.
 
         Refused: a folder with other files in it, such as one that ``start`` or ``update`` wrote.
         """
@@ -293,9 +292,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
     write_torch(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
-    weights = sha256_of(folder / WEIGHTS_FILE)
-    write_card(folder, description, weights)
-    write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": weights})
+    write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": sha256_of(folder / WEIGHTS_FILE)})
 
 
 def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -26,7 +26,7 @@ CROP_SHARE = 0.875
 """Side of the centre that is cut out, divided by the side that images are scaled to: 224 of 256, as usual."""
 
 _PREFIXES = ("", "module.", "backbone.", "model.", "encoder.", "module.backbone.", "module.encoder.", "net.")
-_ANY_SIZE = ("resnet18", "resnet50", "senet18", "regnety_400mf", "resnet32", "small_resnet")
+_ANY_SIZE = ("resnet18", "resnet50", "resnet32", "small_resnet")
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _recognised(file: Path) -> NamedBackbone:
             return found
     raise HoldfastError(
         f"{file}: its network is not recognised (known: {', '.join(_ANY_SIZE)}, or a config.json beside it); name the "
-        "network as --backbone and the file as --weights"
+        "network as --backbone and the file as --set backbone.weights=FILE"
     )
 
 
@@ -212,7 +212,7 @@ def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
     spec = config.get("backbone")
     name, own_options = ("", {}) if spec is None else named_options(spec)
     if name not in BACKBONES:
-        raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
+        raise HoldfastError(f"{file}: a model of Holdfast with code of others; name its folder as --backbone of update")
     own = input_from_json(config.get("preprocess"))
     if not isinstance(own, Preprocess):
         raise HoldfastError(

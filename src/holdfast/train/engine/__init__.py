@@ -4,7 +4,6 @@ from holdfast.train.engine.control import Cancellation, Cancelled, RunControl
 from holdfast.train.engine.fit import fit
 from holdfast.train.engine.kept_features import KeptFeatures, buffer_features
 from holdfast.train.engine.options import FitOptions
-from holdfast.train.engine.survey import StoredReference
 from holdfast.train.engine.train_scenario import ScenarioSetup, TaskInputs, train_scenario, train_task
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "KeptFeatures",
     "RunControl",
     "ScenarioSetup",
-    "StoredReference",
     "TaskInputs",
     "buffer_features",
     "fit",

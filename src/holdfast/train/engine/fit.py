@@ -35,7 +35,7 @@ from holdfast.train.engine.schedule import (
 )
 from holdfast.train.engine.slots import record_slots, refuse_other_turns
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
-from holdfast.train.engine.survey import StoredReference, TaskFeatures
+from holdfast.train.engine.survey import TaskFeatures
 from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
@@ -74,7 +74,8 @@ def fit(
         worker processes. ``fit`` draws the batches itself, because half of them are replayed images, so the loader's
         sampler and collate function are not used; its batch size is used if ``options`` is not given.
     old: the model that the task must stay compatible with, for methods that read it. It is frozen and put in eval mode.
-        May be a ``StoredReference`` if only the old model's vectors are left. Default: none.
+        One with an attribute ``reads_rows`` that is true gets row numbers of the training set instead of images.
+        Default: none.
     kept: features that past models gave the buffered images, for methods that read them. Default: none.
     options: epochs, optimiser, augmentation and so on. Default: ``FitOptions()``.
     optimizer: a function that makes your own optimiser: parameter groups -> ``torch.optim.Optimizer``, such as
@@ -247,13 +248,10 @@ def prepare_step(
             f"images must be an ImageSet, a torch Dataset or a DataLoader, got {type(images).__name__}; "
             "holdfast.read_dataset reads pairs of (image, label)"
         )
-    if isinstance(old, StoredReference) and len(old.table) != len(images):
+    if isinstance(old, Encoder) and old.dim != encoder.dim and method.old_features != "none":
         raise HoldfastError(
-            f"{len(old.table)} stored vectors for {len(images)} training images; one for each is needed"
+            f"an old model with features of {old.dim} numbers, but the model in training gives {encoder.dim}"
         )
-    if isinstance(old, StoredReference | Encoder) and old.dim != encoder.dim and method.old_features != "none":
-        given = "stored vectors" if isinstance(old, StoredReference) else "an old model with features"
-        raise HoldfastError(f"{given} of {old.dim} numbers, but the model in training gives {encoder.dim}")
     refuse_other_turns(task, method, {"the network to train": encoder, "the old model": old})
     device = images.device
     with GENERATOR_LOCK:

@@ -113,10 +113,6 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
         verify_checksums(folder)  # a new seal must not cover files changed under the old one
         encoder = Encoder.from_pretrained(folder)
-        if "adopted" in encoder.info:
-            raise HoldfastError(
-                f"{folder}: adopted, with prototypes of its own; adopt it again with --slots {num_slots}"
-            )
         before = read_slots(encoder, folder).num_slots
         if before != num_slots or out is not None:
             planned.append((Grown(folder, target, before, num_slots), grown_encoder(encoder, folder, num_slots)))

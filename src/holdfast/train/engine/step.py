@@ -17,7 +17,6 @@ from holdfast.train.encoders import Encoder, Input
 from holdfast.train.engine.kept_features import KeptFeatures
 from holdfast.train.engine.options import FitOptions
 from holdfast.train.engine.ranks import BatchShard
-from holdfast.train.engine.survey import StoredReference
 from holdfast.train.methods import Batch, Method, Progress
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -31,7 +30,7 @@ class TrainingStep:
     step therefore takes no arguments, and a CUDA graph of it can be replayed. It copies nothing to the host.
 
     labels: for each image of the set the position of its class in the order of arrival; -1 for classes not seen yet.
-    old: the frozen model that the task must stay compatible with, a ``StoredReference``, or None.
+    old: the frozen model that the task must stay compatible with, or None.
     source: gives the pixels of each batch.
     batches: steps of an epoch x batch size; rows of the set, those from the buffer first.
     shard: this process's part of each batch; the whole batch if there is only one process.
@@ -134,7 +133,7 @@ class TrainingStep:
             return None
         if self.method.old_features == "replayed" and not self.shard.replayed_visible:
             return None  # no buffer, so no replayed image
-        if isinstance(self.old, StoredReference):  # every rank has the whole table
+        if getattr(self.old, "reads_rows", False):  # every rank has the whole table
             seen = self.shard.visible(indices)
             return self._old(seen if self.method.old_features == "all" else seen[: self.shard.replayed_visible])
         with torch.no_grad():

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.core.errors import HoldfastError
 from holdfast.train.data.augment import centre_crop
 from holdfast.train.data.device_images import Images
 from holdfast.train.encoders import Encoder, Input
@@ -41,7 +40,7 @@ class TaskFeatures:
     def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
-        if isinstance(network, StoredReference):  # a mirrored image has the same stored vector
+        if getattr(network, "reads_rows", False):  # a mirrored image has the same vector
             return network(indices).repeat(2 if mirrored else 1, 1), self.labels[indices].repeat(2 if mirrored else 1)
         features = [
             image_features(network, self.preprocess, self.images, indices, mirror=mirror)
@@ -68,34 +67,3 @@ def image_features(
         return preprocess.normalise(pixels.flip(-1) if mirror else pixels)
 
     return compute_features(network, len(indices), read, device=images.device, batch_size=BATCH)
-
-
-class StoredReference(nn.Module):
-    """Stored vectors of an old model that is not available itself; can be passed to ``fit`` as ``old``.
-
-    table: N x d, one vector for each image of the training set, in its order; zeros for images without one. A zero
-        vector gives a constant in a contrastive loss, so no gradient, and a class with only zeros has no centre.
-
-    Called with B rows of the training set it returns B x d. The vector of an image does not depend on augmentation.
-    """
-
-    table: Tensor
-
-    def __init__(self, table: Tensor) -> None:
-        super().__init__()
-        if table.ndim != 2 or not table.is_floating_point() or 0 in table.shape:
-            raise HoldfastError(
-                f"stored vectors must be floating-point, N x d, found {table.dtype} of {tuple(table.shape)}"
-            )
-        if not bool(table.isfinite().all()):
-            raise HoldfastError("stored vectors hold NaN or infinity; leave those images out of the store")
-        if not bool(table.any()):
-            raise HoldfastError("stored vectors are all zero: the store has none of the training images")
-        self.register_buffer("table", table.float(), persistent=False)
-
-    @property
-    def dim(self) -> int:
-        return int(self.table.shape[1])
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.table[rows]

@@ -33,14 +33,12 @@ class ScenarioSetup:
     make_method: makes the method, without state; called once per task.
     options: options of every task.
     load_model: gives the models that tasks bring in, by name. Default: reads a model folder.
-    load_reference: gives the brought-in models that a task is only compared with. Default: ``load_model``.
     """
 
     make_encoder: Callable[[], Encoder]
     make_method: Callable[[], Method]
     options: FitOptions
     load_model: Callable[[str], Encoder] = Encoder.from_pretrained
-    load_reference: Callable[[str], nn.Module] | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, s
     old: nn.Module | None = None
     if task.reference == "loaded":
         assert task.model is not None
-        old = (setup.load_reference or setup.load_model)(task.model)
+        old = setup.load_model(task.model)
     elif task.reference == "previous":
         old = _load(folder, task.number - 1)
     elif setup.options.random_reference and task.number == 1 and method.old_features != "none":

@@ -1,7 +1,6 @@
-"""The compatibility matrix of a run's models, galleries that hold items of several, and bridges between them."""
+"""The compatibility matrix of a run's models."""
 
 from holdfast.train.evaluation.finished_run import run_models
-from holdfast.train.evaluation.matrix import compatibility_matrix, evaluate_run
-from holdfast.train.evaluation.mixed_gallery import mixed_gallery
+from holdfast.train.evaluation.matrix import FURTHER_EVALUATIONS, compatibility_matrix, evaluate_run
 
-__all__ = ["compatibility_matrix", "evaluate_run", "mixed_gallery", "run_models"]
+__all__ = ["FURTHER_EVALUATIONS", "compatibility_matrix", "evaluate_run", "run_models"]

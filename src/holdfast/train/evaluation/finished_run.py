@@ -37,6 +37,22 @@ def finished_run(folder: RunFolder) -> tuple[dict[str, Any], list[ModelFeatures]
     return record, models
 
 
+def read_finished(
+    folder: RunFolder,
+) -> tuple[dict[str, Any], list[ModelFeatures], tuple[np.ndarray, np.ndarray], list[FeatureMap | None]]:
+    """What an evaluation reads: the record, features, labels of queries and gallery, and maps between the models.
+
+    Refused: an unfinished run, models of incompatible slots, a lost map.
+    """
+    record, models = finished_run(folder)
+    refuse_incompatible_slots_in_run(folder, len(models))
+    lost = [number for number in record.get("maps", []) if not folder.space_map(number).exists()]
+    if lost:
+        raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is missing, and old galleries need it")
+    labels = FeatureStore(folder.features).labels()
+    return record, models, labels, list(read_space_maps(folder, len(models)))
+
+
 def keep_extras(judged: dict[str, Any], known: dict[str, Any]) -> None:
     """Add the extra scores of an earlier evaluation of the same features, both as the ``protocols`` of a run."""
     for name, protocol in judged.items():

@@ -26,6 +26,12 @@ FeatureMap = Callable[[Tensor], Tensor]
 QueryMaps = Mapping[tuple[int, int], FeatureMap]
 """By (t, k), numbers from 0: from queries of model t to the space in which model k < t stored its gallery."""
 
+FURTHER_EVALUATIONS: dict[str, Callable[..., Any]] = {}
+"""What ``evaluation.protocols`` may name besides protocols; code outside the package adds to it.
+
+Called with (models, query labels, gallery labels, maps=, device=). The result is an entry of the metrics.
+"""
+
 
 def compatibility_matrix(
     models: Sequence[ModelFeatures | tuple[ArrayLike, ArrayLike]],

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import DATASETS, ImageSet, OpenSet, data_root, load_split, open_set
 from holdfast.train.data.decode import DecodeProgress, report_decoding
 from holdfast.train.data.device_images import Images, Placement, place_images
-from holdfast.train.data.images import image_names
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine import FitOptions, ScenarioSetup
 from holdfast.train.engine.build import encoder_maker, fit_options, keywords, preprocess_of, try_encoder
@@ -23,9 +21,7 @@ from holdfast.train.experiments.models import PretrainedModels, models_root, nam
 from holdfast.train.experiments.schema import SPLITS, Recipe
 from holdfast.train.methods import Method, method_class
 from holdfast.train.randomness import GENERATOR_LOCK
-from holdfast.train.scenarios import ModelSpace, Scenario, build_scenario
-from holdfast.train.scenarios.iam_cl2r import with_adopted_reference
-from holdfast.train.versions import Adopted, read_adopted
+from holdfast.train.scenarios import Scenario, build_scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +40,9 @@ def assemble(recipe: Recipe, shared: "SharedData | None" = None) -> Experiment:
     """Read the data, build the tasks and try every part once, so that errors come before training starts."""
     shared = shared or SharedData()
     data = shared.open_set(recipe)
-    adopted = AdoptedReference.from_section(recipe["adopted"], shared.models) if "adopted" in recipe.tables else None
-    make_method = method_maker(recipe, data.train.num_classes, adopted)
+    make_method = method_maker(recipe, data.train.num_classes)
     options = fit_options(recipe["train"], seed=recipe.seed)
     if "model" in recipe["scenario"]:
-        if adopted is not None:
-            raise HoldfastError("adopted: this scenario names its own reference models; leave the table out")
         return _assemble_from_models(recipe, data, make_method, options, shared.models)
     scenario = build_scenario(
         recipe["scenario"]["name"],
@@ -63,8 +56,6 @@ def assemble(recipe: Recipe, shared: "SharedData | None" = None) -> Experiment:
     build = encoder_maker(recipe["backbone"], preprocess, make_method)
     with GENERATOR_LOCK:
         try_encoder(build(), preprocess, make_method(), options)
-        if adopted is not None:
-            adopted.model.refuse_unfit(make_method(), build().dim, where="adopted.folder")
 
     def make_encoder() -> Encoder:
         encoder = build()
@@ -75,10 +66,7 @@ def assemble(recipe: Recipe, shared: "SharedData | None" = None) -> Experiment:
         }  # fmt: skip
         return encoder
 
-    if adopted is None:
-        return Experiment(make_encoder, make_method, options, data=data, scenario=scenario)
-    scenario, loader = adopted.scenario(scenario, data.train), adopted.loader(data.train)
-    return Experiment(make_encoder, make_method, options, load_reference=loader, data=data, scenario=scenario)
+    return Experiment(make_encoder, make_method, options, data=data, scenario=scenario)
 
 
 def _assemble_from_models(
@@ -112,35 +100,6 @@ def _assemble_from_models(
         data=data,
         scenario=scenario,
     )
-
-
-@dataclass(frozen=True)
-class AdoptedReference:
-    """The adopted model that the first task is trained against.
-
-    model: the adopted model.
-    name: its name in the recipe.
-    features: the file of its vectors, if it was moved.
-    """
-
-    model: Adopted
-    name: str
-    features: str | None
-
-    @classmethod
-    def from_section(cls, section: dict[str, Any], root: Path) -> "AdoptedReference":
-        """From a recipe's table ``adopted``; folders are relative to ``root``."""
-        folder = root / Path(section["folder"]).expanduser()
-        return cls(read_adopted(folder), section["folder"], section["features"])
-
-    def scenario(self, scenario: Scenario, train: ImageSet) -> Scenario:
-        """``scenario`` with the adopted model as the reference of its first task."""
-        card = ModelSpace(self.model.dim, self.model.registry)
-        return with_adopted_reference(scenario, train.class_names, card, self.name)
-
-    def loader(self, train: ImageSet) -> Callable[[str], nn.Module]:
-        """A function that reads the stored vectors of the training images."""
-        return lambda name: self.model.reference(image_names(train), features=self.features)
 
 
 class SharedData:
@@ -224,13 +183,11 @@ def _read(section: dict[str, Any], root: Path | None) -> ImageSet:
     )
 
 
-def method_maker(recipe: Recipe, num_classes: int, adopted: AdoptedReference | None = None) -> Callable[[], Method]:
+def method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
     """A function that makes the recipe's method. ``num_classes`` is the default of its ``slots``."""
     build = method_class(recipe.method)
     arguments = keywords(build, _without_name(recipe["method"]))
     known = set(inspect.signature(build).parameters)
-    if adopted is not None:
-        arguments |= adopted.model.method_options(recipe.method, arguments)
     if "slots" in known:
         arguments.setdefault("slots", num_classes)
     return lambda: build(**arguments)

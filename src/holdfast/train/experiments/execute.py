@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from holdfast.checks import PROTOCOLS
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import FolderRefusedError, RunFolder
@@ -26,7 +27,7 @@ from holdfast.train.engine.build import naming_table
 from holdfast.train.engine.executors import refuse_without_gpu
 from holdfast.train.engine.options import emulates_bf16
 from holdfast.train.engine.ranks import Ranks
-from holdfast.train.evaluation import evaluate_run, mixed_gallery
+from holdfast.train.evaluation import FURTHER_EVALUATIONS, evaluate_run
 from holdfast.train.evaluation.finished_run import keep_extras
 from holdfast.train.evaluation.matrix import matrix_html
 from holdfast.train.events import (
@@ -131,6 +132,9 @@ def execute(
     where = ranks.device or resolve_device(device)
     with naming_table("train"):  # first, so that nothing is written if it is refused
         refuse_without_gpu(recipe["train"]["executor"], where)
+    for name in _further(recipe):
+        if name not in FURTHER_EVALUATIONS:
+            raise HoldfastError(f"evaluation.protocols: {name} is measured by papers/, in a clone; leave it out")
     claim = partial(claim_folder, recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     if ranks.first:
         claim()
@@ -165,7 +169,7 @@ def execute(
             "protocols": evaluate_run(
                 models,
                 *store.labels(),
-                protocols=[name for name in recipe["evaluation"]["protocols"] if name != "mixed"],
+                protocols=[name for name in recipe["evaluation"]["protocols"] if name in PROTOCOLS],
                 maps=maps,
                 device=where,
             ),
@@ -175,8 +179,8 @@ def execute(
         }
         if loaded := _loaded_models(experiment, folder):
             metrics["models"] = loaded
-        if "mixed" in recipe["evaluation"]["protocols"]:
-            metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
+        for name in _further(recipe):
+            metrics[name] = FURTHER_EVALUATIONS[name](models, *store.labels(), maps=maps, device=where)
         if recipe["evaluation"]["compact"]:
             metrics["data"]["stored"] = _stored_record(models)
         if isinstance(known, dict):  # nothing was trained: what ``evaluate`` added is still right
@@ -187,6 +191,11 @@ def execute(
     ranks.wait()
     on_event(RunEnded())
     return metrics
+
+
+def _further(recipe: Recipe) -> list[str]:
+    """What is to be evaluated besides protocols."""
+    return [name for name in recipe["evaluation"]["protocols"] if name not in PROTOCOLS]
 
 
 def claim_folder(

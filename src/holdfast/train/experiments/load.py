@@ -1,7 +1,6 @@
 """Find a recipe, read it, apply settings such as "train.epochs=10", and write the command that runs it."""
 
 import copy
-import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,11 +32,6 @@ def read_recipe(source: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     A recipe with ``extends = "FILE"`` (relative to its own folder) holds only the changes to that recipe.
     """
     return with_overrides(_read_extended(find_recipe(source)), overrides)
-
-
-def run_command(source: str, overrides: Sequence[str] = ()) -> str:
-    """The ``holdfast run`` command for a recipe, quoted for a shell; arguments as for ``read_recipe``."""
-    return shlex.join(["holdfast", "run", source, *(word for text in overrides for word in ("--set", text))])
 
 
 def find_recipe(source: str) -> Path:

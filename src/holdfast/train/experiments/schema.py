@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from holdfast.checks import PROTOCOLS
 from holdfast.core.errors import HoldfastError, first_line, unknown_name
-from holdfast.core.storage import to_toml
 from holdfast.train.data import READERS
 from holdfast.train.encoders import Readout, backbone_builder
 from holdfast.train.engine import FitOptions
@@ -24,6 +23,7 @@ from holdfast.train.engine.build import BACKBONE_EXTRAS, FILLED_IN, naming_table
 from holdfast.train.engine.options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.train.methods import method_class
 from holdfast.train.scenarios import SCENARIOS
+from holdfast.train.toml_text import to_toml
 
 
 class Strict(BaseModel):
@@ -48,7 +48,6 @@ class RunTables(Strict):
     train: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
-    adopted: dict[str, Any] | None = None
 
 
 class PreprocessSection(Strict):
@@ -73,15 +72,6 @@ class EvaluationSection(Strict):
     batch_size: int | None = Field(None, ge=1)
     compact: bool = False
     readout: Readout = "simplex"
-
-
-class AdoptedSection(Strict):
-    """folder: an adopted model; the first task is trained against its stored vectors.
-    features: the file of these vectors, if it was moved.
-    """
-
-    folder: str
-    features: str | None = None
 
 
 class BackboneExtras(Strict):
@@ -150,9 +140,6 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
         raise HoldfastError(f"train.random_reference: {name} reads no features of an old model; leave it out")
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(EvaluationSection, top["evaluation"], "evaluation")
-    adopted = top.pop("adopted")  # not filled in, so that recipes of older runs stay equal
-    if adopted is not None:
-        top["adopted"] = validated(AdoptedSection, adopted, "adopted")
     if set(top["evaluation"]["protocols"]) == {"mixed"}:
         raise HoldfastError("evaluation.protocols: mixed gives no matrix; add template or instance")
     return Recipe(top)

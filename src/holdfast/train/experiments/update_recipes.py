@@ -9,7 +9,6 @@ from pydantic import Field
 from holdfast.core.errors import HoldfastError
 from holdfast.embedders.pixels import Colour
 from holdfast.train.devices import resolve_device
-from holdfast.train.encoders.hf_cache import best_cached_network
 from holdfast.train.encoders.named_backbone import NamedBackbone, named_backbone, same_network
 from holdfast.train.events import ignore_event
 from holdfast.train.experiments.load import read_recipe, with_overrides
@@ -24,10 +23,8 @@ from holdfast.train.experiments.schema import (
     validated,
 )
 from holdfast.train.methods import METHODS
-from holdfast.train.versions.adopted_model import read_adopted
-from holdfast.train.versions.adopted_parent import adopted_settings
 from holdfast.train.versions.image_defaults import mixed_precision, survey_images
-from holdfast.train.versions.parent import describe_model, is_adopted, own_code_of
+from holdfast.train.versions.parent import describe_model, own_code_of
 from holdfast.train.versions.samples import holds_vectors
 from holdfast.train.versions.settings import (
     VersionSettings,
@@ -47,8 +44,6 @@ def start_from_recipe(
     *,
     recipe: str | None = None,
     backbone: str | None = None,
-    weights: str | Path | None = None,
-    pretrained: bool = False,
     overrides: Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
@@ -57,15 +52,11 @@ def start_from_recipe(
     recipe: a file, or the name of a built-in recipe. Default: the default settings for the data and the network.
     backbone: name of the network, or a file of its weights (``named_backbone``), instead of a recipe. Default: that of
         ``overrides``, or a small one.
-    weights: a file of weights for ``backbone``.
-    pretrained: use a network with trained weights that is in the cache of Hugging Face or timm.
     overrides: changes to the settings, such as "train.epochs=10".
     options: further keywords of ``start``.
     """
     vectors = holds_vectors(data)
-    named = _named_network(backbone, weights, recipe)
-    if pretrained:
-        named = _cached_network(backbone, recipe, vectors)
+    named = _named_network(backbone, overrides, recipe)
     if recipe is not None:
         tables = version_tables(read_recipe(recipe))
     else:
@@ -81,29 +72,14 @@ def start_from_recipe(
     return start(data, out, settings=VersionSettings.from_tables(checked.tables), **options)
 
 
-def _named_network(backbone: str | None, weights: str | Path | None, recipe: str | None = None) -> NamedBackbone | None:
-    """The network that ``--backbone`` and ``--weights`` name; None if they are not given."""
+def _named_network(backbone: str | None, overrides: Sequence[str], recipe: str | None = None) -> NamedBackbone | None:
+    """The network that ``--backbone`` names, with the weights that ``overrides`` name; None if it is not given."""
     if backbone is None:
-        if weights is not None:
-            raise HoldfastError("--weights needs --backbone, the network that the weights are for")
         return None
     if recipe is not None:
         raise HoldfastError("--backbone and --recipe cannot be combined: the recipe's backbone.name is the network")
-    return named_backbone(backbone, weights)
-
-
-def _cached_network(backbone: str | None, recipe: str | None, vectors: bool) -> NamedBackbone:
-    if backbone is not None or recipe is not None:
-        raise HoldfastError("--pretrained chooses the network; leave out --backbone and --recipe, or --pretrained")
-    if vectors:
-        raise HoldfastError("--pretrained is for images, and these are vectors; leave it out")
-    found = best_cached_network()
-    if found is None:
-        raise HoldfastError(
-            "--pretrained: no image network with safetensors weights is in the cache of Hugging Face or timm on this "
-            "machine; name one with --backbone (timm:NAME, hf:NAME or a file of weights)"
-        )
-    return named_backbone(found)
+    given = with_overrides({}, overrides).get("backbone")
+    return named_backbone(backbone, given.get("weights") if isinstance(given, dict) else None)
 
 
 def _network_named(overrides: Sequence[str]) -> NamedBackbone | None:
@@ -120,30 +96,29 @@ def update_from_recipe(
     *,
     recipe: str | None = None,
     backbone: str | None = None,
-    weights: str | Path | None = None,
     overrides: Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
     """``lifecycle.update`` with the settings of a recipe.
 
     recipe: a file, or the name of a built-in recipe. Default: the recipe that ``model`` was trained by.
-    backbone: name of the network, or a file of its weights. The name of the model's own network changes nothing, but
-        allows Holdfast to import it if it is the user's code. Another one replaces it, as ``replace_with``.
-    weights: a file of weights for ``backbone``.
+    backbone: name of the network, a file of its weights, or the folder of another model. The name of the model's own
+        network changes nothing, but allows Holdfast to import it if it is the user's code. Another one replaces it, as
+        ``replace_with`` of ``update``.
     overrides: changes to the recipe, such as "train.epochs=10".
     options: further keywords of ``update``.
     """
-    adopted, description = is_adopted(model), describe_model(model)
-    named, replaced = _named_for_update(description, backbone, weights, options)
+    description = describe_model(model)
+    if backbone is not None and is_model(backbone):
+        options["replace_with"], backbone = backbone, None
+    named = _named_network(backbone, overrides)
+    own_options = with_overrides({}, overrides).get("backbone")
+    changed = isinstance(own_options, dict) and own_options.keys() - {"name", "freeze"}
+    replaced = named is not None and (bool(changed) or not same_network(description, named))
+    if not replaced and own_code_of(description) is None:
+        named = None
     if recipe is not None:
         tables = version_tables(read_recipe(recipe))
-    elif adopted:
-        network = named or _network_named(overrides)
-        split_folders = options.get("split_folders")
-        precision = mixed_precision(resolve_device(options.get("device", "auto")))
-        tables = adopted_settings(
-            read_adopted(model), data, network=network, precision=precision, split_folders=split_folders
-        ).tables()
     else:
         tables = recorded_tables(model)
         if named is not None and replaced:
@@ -157,8 +132,7 @@ def update_from_recipe(
         raw["backbone"] = {**named.table, **own}
         if replaced:
             options["replace_with"] = named.name
-    vectors = holds_vectors(data) if adopted else takes_vectors(description)
-    checked = check_update_recipe(raw, vectors=vectors)
+    checked = check_update_recipe(raw, vectors=takes_vectors(description))
     epochs_given = recipe is not None or "epochs" in with_overrides({}, overrides).get("train", {})
     return update(
         model,
@@ -168,23 +142,6 @@ def update_from_recipe(
         limit_steps=not epochs_given,
         **options,
     )
-
-
-def _named_for_update(
-    description: Mapping[str, Any], backbone: str | None, weights: str | Path | None, options: Mapping[str, Any]
-) -> tuple[NamedBackbone | None, bool]:
-    """The network that the user names, None if it is not needed, and whether it replaces the model's own."""
-    named = _named_network(backbone, weights)
-    replace_with = options.get("replace_with")
-    if named is not None:
-        if replace_with is not None:
-            raise HoldfastError("--backbone and --replace-with both name a network; give one of them")
-        if not same_network(description, named):
-            return named, True
-        return (named if own_code_of(description) is not None else None), False
-    if replace_with is not None and not is_model(replace_with):
-        return named_backbone(replace_with), True
-    return None, False
 
 
 class _Data(Strict):
@@ -205,9 +162,10 @@ class VectorData(Strict):
 
 
 class _Buffer(Strict):
-    """per_class: images of each class that later versions replay."""
+    """per_class: images of each class that later versions replay. embed: save them with the model, not only paths."""
 
     per_class: int = Field(20, ge=0)
+    embed: bool = False
 
 
 class _HeldOut(Strict):

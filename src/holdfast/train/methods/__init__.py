@@ -15,7 +15,6 @@ from holdfast.train.methods.er import ER
 from holdfast.train.methods.fan import FAN
 from holdfast.train.methods.interface import Batch, FeaturePhase, Method, Progress, Survey, TaskView
 from holdfast.train.methods.lce import LCE
-from holdfast.train.methods.means_hoc import MeansHOC
 from holdfast.train.methods.simplex_fd import SimplexFD
 from holdfast.train.methods.simplex_hoc import SimplexHOC
 from holdfast.train.methods.simplex_hoc_views import SimplexHOCViews
@@ -33,7 +32,6 @@ METHODS: dict[str, type[Method]] = {
     "simplex_fd": SimplexFD,
     "simplex_hoc": SimplexHOC,
     "simplex_hoc_views": SimplexHOCViews,
-    "means_hoc": MeansHOC,
     "cosine_hoc": CosineHOC,
 }
 

@@ -90,7 +90,7 @@ class SimplexFD(Method):
         if task.reference == "none":
             self.weight = 0.0
             return
-        # An update with images of known classes only counts as one new class, an adopted model as one old class.
+        # An update with images of known classes only counts as one new class, a model without classes as one old class.
         num_new, num_old = max(1, task.num_new), max(1, task.num_seen - task.num_new)
         self.weight = self.base * math.sqrt(num_new / num_old)
 

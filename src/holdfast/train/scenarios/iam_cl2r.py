@@ -5,7 +5,7 @@ stored vectors exist.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -159,27 +159,3 @@ def _merge_slots(registry: SlotRegistry, space: ModelSpace, name: str) -> SlotRe
         return registry.merge(space.registry)
     except HoldfastError as error:
         raise HoldfastError(f"model {name}: {error}") from error
-
-
-def with_adopted_reference(scenario: Scenario, class_names: Sequence[str], space: ModelSpace, name: str) -> Scenario:
-    """The same tasks with the first one held to an adopted model; later tasks are unchanged.
-
-    scenario: a scenario with a first task without a reference.
-    class_names: names of the classes; label i is class_names[i].
-    space: feature size of the adopted model, and its slots if it has any. A class in its registry, by name, keeps its
-        slot. Other classes take free slots from the left in order of arrival.
-    name: name of the adopted model.
-    """
-    first = scenario.tasks[0]
-    if first.reference != "none":
-        raise HoldfastError("an adopted model must be the first task's reference, but this scenario has one already")
-    tasks: list[Task] = []
-    registry = space.registry
-    for task in scenario.tasks:
-        if registry is not None:
-            names = [class_names[label] for label in task.new_classes]
-            registry = registry.take_left([one for one in names if one not in registry.owners])
-            slots = tuple(registry.slot(class_names[label]) for label in task.seen_classes)
-            task = replace(task, registry=registry, slots=slots)
-        tasks.append(task)
-    return Scenario(scenario.name, (replace(tasks[0], reference="loaded", model=name), *tasks[1:]))

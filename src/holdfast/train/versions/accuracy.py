@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from holdfast.checks.estimates import Estimate
 from holdfast.core.wording import counted
-from holdfast.metrics import gain_interval, mean_interval
+from holdfast.metrics.intervals import Interval, gain_interval, mean_interval
 from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import place_images
 from holdfast.train.data.openset import half_of_each_class
@@ -155,13 +155,16 @@ def accuracy_record(searches: Sequence[NeighbourSearch]) -> dict[str, Any]:
     """
     right = {name: np.concatenate([one.right[name] for one in searches]) for name in ("model", "raw")}
     model, raw = right["model"], right["raw"]
-    gain = Estimate(float(model.mean() - raw.mean()), *gain_interval(raw, model))
+
+    def ends(found: Interval) -> dict[str, float]:
+        return asdict(Estimate(found.value, found.low, found.high))
+
     return {
         "queries": len(model),
         "gallery": round(float(np.mean([one.gallery for one in searches]))),
         "classes": sum(one.classes for one in searches),
-        **{name: asdict(Estimate(float(one.mean()), *mean_interval(one))) for name, one in right.items()},
-        "gain": asdict(gain),
+        **{name: ends(mean_interval(hits)) for name, hits in right.items()},
+        "gain": ends(gain_interval(raw, model)),
         "raw_is": searches[0].raw_is,
     }
 

@@ -4,7 +4,6 @@ The recipe of ``small_resnet`` was chosen on 40 classes of CIFAR-100 with 80 tra
 measures it on the other 60.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median_low
@@ -151,22 +150,15 @@ def image_side(side: int) -> int:
     return min(LARGE_SIDE, max(SMALL_SIDE, side // 16 * 16))
 
 
-def photograph_advice(survey: ImageSurvey, cached: Sequence[str], chosen: str | None) -> str | None:
-    """What ``start`` does with photographs if no network is named, and what is better; None for small images.
-
-    cached: names of the networks with trained weights that are on this machine.
-    chosen: the one that ``--pretrained`` uses.
-    """
+def photograph_advice(survey: ImageSurvey) -> str | None:
+    """What ``start`` does with photographs if no network is named, and what is better; None for small images."""
     if survey.side <= LARGE_SIDE:
         return None
-    done = (
+    return (
         f"the images have about {survey.side} pixels a side; they are scaled to {LARGE_SIDE}, and a small network is "
-        "trained from random weights. A network with trained weights finds far more"
+        "trained from random weights. A network with trained weights finds far more: --backbone timm:NAME or hf:NAME "
+        "downloads one, --backbone FILE reads your own"
     )
-    if chosen is None:
-        return f"{done}: --backbone timm:NAME or hf:NAME downloads one, --backbone FILE reads your own"
-    others = f" ({len(cached) - 1} more)" if len(cached) > 1 else ""
-    return f"{done}: --pretrained uses {chosen}, which is on this machine{others}; --backbone names another"
 
 
 def default_epochs(

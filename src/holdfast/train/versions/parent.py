@@ -17,7 +17,6 @@ from holdfast.core.wording import are
 from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.backbones import is_own_code
 from holdfast.train.scenarios import SlotRegistry
-from holdfast.train.versions.adopted_model import Adopted, VectorsByPath
 from holdfast.train.versions.samples import Reader, Sample
 
 METHOD, RECIPE, TRAINED = "method.safetensors", "recipe.toml", "trained.npy"
@@ -33,8 +32,6 @@ class Parent:
     held_out: samples that no version was trained on.
     trained: ``short_hashes`` of all samples that it and the versions before it were trained on; empty if the folder
         does not list them, as those of earlier versions of Holdfast and of ``holdfast run`` and ``pretrain``.
-    adopted: the adopted model that it is; None for a trained model.
-    stored: the vectors of an adopted model, if the version after it is trained on images: ``encoder`` takes vectors.
     """
 
     folder: Path
@@ -45,8 +42,6 @@ class Parent:
     buffer: "SampleSet | None"
     held_out: "SampleSet"
     trained: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
-    adopted: Adopted | None = None
-    stored: VectorsByPath | None = None
 
     @property
     def info(self) -> dict[str, Any]:
@@ -110,12 +105,6 @@ def describe_model(folder: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or not {"backbone", "preprocess", "weights_sha256"} <= description.keys():
         raise HoldfastError(f"{folder / 'config.json'}: does not describe a Holdfast encoder")
     return description
-
-
-def is_adopted(folder: Path) -> bool:
-    """Whether ``folder`` is an adopted model: it consists of vectors, and has no network that could be trained on."""
-    info = describe_model(folder).get("info")
-    return isinstance(info, Mapping) and "adopted" in info
 
 
 def own_code_of(description: Mapping[str, Any]) -> str | None:

@@ -156,8 +156,6 @@ def _task(classes: Sequence[str], num_known: int, num_buffer: int, num_images: i
         new_indices=np.arange(num_buffer, num_images),
         buffer_indices=np.arange(num_buffer),
     )
-    if parent is not None and parent.adopted is not None:
-        return replace(task, reference="loaded", model=str(parent.folder))  # a new network, held to stored vectors
     if parent is not None and (context.replaced or task.number == 1):
         task = replace(task, start="loaded", model=str(parent.folder))
         return replace(task, reference="loaded") if task.number == 1 else task
@@ -172,10 +170,8 @@ def _with_new_classes(classes: Sequence[str], context: VersionContext) -> SlotRe
         return SlotRegistry(needed, registry.owners).take_left(new)
     free = registry.num_slots - len(registry.owners)
     if len(new) > free:
-        how = f"set --slots {needed} or more"
-        if parent is not None and parent.adopted is not None:
-            how = f"adopt the vectors again with --slots {needed} or more"
-        elif parent is not None:
+        how = f"--set method.slots={needed}, or more"
+        if parent is not None:
             how = f"holdfast slots grow {parent.folder} --to {needed} adds them"
             if in_a_run(parent.folder):
                 how = f"holdfast slots grow {parent.folder} --to {needed} --out COPIES writes a model with more"

@@ -56,6 +56,7 @@ class VersionSettings:
     preprocess: ``mean`` and ``std`` per channel and ``resize`` for images, ``unit`` for vectors. Default: mean and
         standard deviation of the training images.
     buffer_per_class: samples of each class that later versions replay.
+    embed_buffer: save replayed and held-out samples with the model, and not only their paths and hashes.
     held_out_share: share of the new samples that is never trained on, from 0 to 0.9.
     held_out_per_class: at most so many held-out samples of each class are saved, to check later versions on.
     title: a title for the record.
@@ -78,6 +79,7 @@ class VersionSettings:
     labels: str = "labels"
     preprocess: Mapping[str, Any] = field(default_factory=dict)
     buffer_per_class: int = 20
+    embed_buffer: bool = False
     held_out_share: float = 0.2
     held_out_per_class: int = 1000
     title: str = ""
@@ -104,6 +106,7 @@ class VersionSettings:
         fit = fit_options(tables.get("train", {}), seed=tables.get("seed", 0))
         numbers = {
             "buffer_per_class": tables.get("buffer", {}).get("per_class"),
+            "embed_buffer": tables.get("buffer", {}).get("embed"),
             "held_out_share": held_out.get("share"),
             "held_out_per_class": held_out.get("per_class"),
         }
@@ -130,7 +133,7 @@ class VersionSettings:
             "method": {"name": self.method, **_with_defaults(method_class(self.method), self.method_options)},
             "train": {key: value for key, value in asdict(self.fit).items() if key != "seed"},
             "preprocess": self.all_preprocess(),
-            "buffer": {"per_class": self.buffer_per_class},
+            "buffer": {"per_class": self.buffer_per_class, "embed": self.embed_buffer},
             "held_out": {"share": self.held_out_share, "per_class": self.held_out_per_class},
         }
         plain: dict[str, Any] = json.loads(json.dumps(tables))  # tuples become lists, as in a file
@@ -454,7 +457,7 @@ def _refuse_contradictions(
 def _refuse_other_network(settings: VersionSettings, parent: Parent) -> None:
     spec = getattr(parent.encoder.backbone, "backbone_spec", None)
     own = spec["name"] if isinstance(spec, Mapping) else type(parent.encoder.backbone).__name__
-    advice = "leave the backbone out, or replace the network with --replace-with (replace_with in Python)"
+    advice = "leave the backbone out, or replace the network with --backbone (replace_with in Python)"
     assert settings.backbone is not None
     if settings.backbone != own:
         raise HoldfastError(

@@ -21,7 +21,6 @@ from holdfast.core.storage import (
     check_file_writable,
     read_json,
     remove_temporaries,
-    to_toml,
     write_array,
     write_json,
     write_text,
@@ -31,7 +30,7 @@ from holdfast.train.data.device_images import Images, place_images
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.accuracy_record import HELD_OUT_CLASSES, with_advice
-from holdfast.train.engine import FitOptions, RunControl, StoredReference, TaskInputs, buffer_features, train_task
+from holdfast.train.engine import FitOptions, RunControl, TaskInputs, buffer_features, train_task
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
 from holdfast.train.engine.kept_features import BufferFeatures
 from holdfast.train.events import (
@@ -49,6 +48,7 @@ from holdfast.train.methods import Method, method_class
 from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import Task, next_task
 from holdfast.train.tensor_files import read_torch, write_torch
+from holdfast.train.toml_text import to_toml
 from holdfast.train.versions.accuracy import (
     ClassTrial,
     LabelledSamples,
@@ -57,7 +57,7 @@ from holdfast.train.versions.accuracy import (
     plan_trials,
     run_trials,
 )
-from holdfast.train.versions.comparison import check_evidence, check_versions, images_of_both, measure_old_items
+from holdfast.train.versions.comparison import check_evidence, check_versions
 from holdfast.train.versions.parent import METHOD, TRAINED, Parent
 from holdfast.train.versions.plan import Plan
 from holdfast.train.versions.samples import unique_labels
@@ -125,7 +125,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
     if encoder.frozen and not any(parameter.requires_grad for parameter in encoder.parameters()):
         control.on_event(RunWarning(ALL_FROZEN))
-    old = _reference(parent, encoder, plan)
+    old = _reference(parent, encoder)
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
@@ -169,18 +169,17 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         before = _network_before(job) if parent is None else None
         known = known_class_accuracy(encoder, _held_out(plan, pixels), _trained(plan), device, before=before)
         accuracy = {**known, **unseen} if parent else with_advice({**known, **unseen})
-        verdict, old_items = None, []
+        verdict = None
         if parent is not None:
             labels = unique_labels(reader, plan.checked.samples)
             verdict = check_versions(
                 parent, encoder, plan.checked.samples, pixels, labels, max_loss=job.max_loss, device=device
             )
-            old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
         newest = None if features is None else BufferFeatures(torch.arange(len(features.rows)), features.features)
         past = [] if newest is None else [*past, newest]
         (out / TRIALS).unlink(missing_ok=True)
-        info = _write_version(out, job, encoder, method, past, accuracy, verdict, old_items)
+        info = _write_version(out, job, encoder, method, past, accuracy, verdict)
         checkpoint.clear()
     control.on_event(RunEnded())
     return info
@@ -194,13 +193,12 @@ def _write_version(
     past: Sequence[BufferFeatures],
     accuracy: dict[str, Any],
     verdict: dict[str, Any] | None,
-    old_items: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Write the trained version into ``out``; returns the model's ``info``. A folder without the seal is not complete.
 
     past: features of the next version's buffer under every version so far, for methods that read them.
     accuracy: what was measured on held-out samples.
-    verdict, old_items: what ``check_versions`` and ``measure_old_items`` found; None and empty for the first version.
+    verdict: what ``check_versions`` found; None for the first version.
     """
     plan, parent = job.plan, job.parent
     write_torch(out / METHOD, method.state_dict())
@@ -219,7 +217,7 @@ def _write_version(
         write_json(out / VERDICT, verdict)
         if "queries" in verdict:
             write_check(verdict, out / PAGE)
-    stale = ("parent", "accuracy", "evidence", "old_items", "data", "training_set")
+    stale = ("parent", "accuracy", "evidence", "data", "training_set")
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},
         "task": plan.task.number,
@@ -241,7 +239,6 @@ def _write_version(
         **({"parent": parent.record()} if parent else {}),
         **({"accuracy": accuracy} if accuracy else {}),
         **({"evidence": check_evidence(verdict, parent.record())} if parent and verdict else {}),
-        **({"old_items": old_items} if old_items else {}),
     }
     encoder.write_into(out)
     write_checksums(out)
@@ -276,11 +273,11 @@ def _measured_trials(
     return {HELD_OUT_CLASSES: read_json(path)}
 
 
-def _reference(parent: Parent | None, encoder: Encoder, plan: Plan) -> nn.Module | None:
-    """The model that the loss compares with, or its stored vectors of the training images."""
+def _reference(parent: Parent | None, encoder: Encoder) -> nn.Module | None:
+    """The model that the loss compares with."""
     if parent is None or parent.encoder.dim != encoder.dim:
         return None
-    return parent.encoder if parent.stored is None else StoredReference(parent.stored.features(plan.samples)[1])
+    return parent.encoder
 
 
 def _network_before(job: VersionJob) -> Encoder | None:

@@ -15,7 +15,6 @@ from holdfast.core.wording import are, counted
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.devices import resolve_device
 from holdfast.train.encoders import Encoder, Input
-from holdfast.train.encoders.hf_cache import best_cached_network, cached_networks
 from holdfast.train.encoders.named_backbone import named_backbone
 from holdfast.train.engine import Cancellation, RunControl
 from holdfast.train.engine.build import preprocess_of, trained_size, try_encoder
@@ -23,7 +22,6 @@ from holdfast.train.engine.slots import read_slots
 from holdfast.train.events import Note, OnEvent, RunWarning, ignore_event
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.train.scenarios import SlotRegistry
-from holdfast.train.versions.adopted_parent import adopted_network, adopted_parent, adopted_settings
 from holdfast.train.versions.image_defaults import (
     DEFAULT_NETWORK,
     FEWEST_EPOCHS,
@@ -32,7 +30,7 @@ from holdfast.train.versions.image_defaults import (
     photograph_advice,
     survey_images,
 )
-from holdfast.train.versions.parent import Parent, SampleSet, describe_model, is_adopted
+from holdfast.train.versions.parent import Parent, SampleSet, describe_model
 from holdfast.train.versions.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.train.versions.samples import (
     Reader,
@@ -55,7 +53,6 @@ from holdfast.train.versions.settings import (
     start_settings,
     trained_steps,
     update_settings,
-    with_network,
 )
 from holdfast.train.versions.train_version import VersionJob, refuse_other_folder, train_version
 
@@ -68,7 +65,6 @@ def start(
     *,
     settings: VersionSettings | None = None,
     slots: int | None = None,
-    embed_buffer: bool = False,
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",
@@ -84,7 +80,6 @@ def start(
         identity.
     slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
         number of classes and at least 100.
-    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     split_folders: whether the folders in ``data`` are splits, of which ``train`` is read. Default: if all of them are
         named like splits (train, val, valid, validation, test, query, gallery).
     skip_unreadable: leave out files and folders that cannot be used; OUT.unreadable.csv beside ``out`` lists them.
@@ -131,14 +126,14 @@ def start(
         twice = 2 * len({one.class_name for one in samples})
         settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
     elif slots is not None:
-        raise HoldfastError(f"--slots (slots in Python): the method {settings.method} has none; leave it out")
+        raise HoldfastError(f"method.slots (slots in Python): the method {settings.method} has none; leave it out")
     registry = SlotRegistry(settings.build_method().num_slots or 1)
     plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
     plan = replace(plan, skipped=len(found.problems))
     preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
     build = settings.encoder_maker(preprocess)
     _try_once(build, preprocess, settings)
-    if embed_buffer:
+    if settings.embed_buffer:
         plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.fit.seed))
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
@@ -152,11 +147,9 @@ def update(
     settings: VersionSettings | None = None,
     limit_steps: bool | None = None,
     replace_with: str | Path | None = None,
-    embed_buffer: bool = False,
     buffer_from: str | Path | None = None,
     check_on: str | Path | None = None,
     max_loss: float | None = None,
-    stored: str | Path | None = None,
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",
@@ -165,30 +158,24 @@ def update(
 ) -> dict[str, Any]:
     """Train the version after ``model``, compatible with it, check the two against each other, and write it to ``out``.
 
-    model: folder of the model in use; it is only read. It may be an adopted model (``adopt``): then a new network is
-        trained against its stored vectors, which are found by the paths of the images, or, if ``data`` are vectors of
-        that model, a head on them.
+    model: folder of the model in use; it is only read.
     data: the new images or vectors, as for ``start``. New classes take new slots; known classes may have new images.
     out: folder of the new model. If it holds part of the same training, that training is resumed.
-    settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
-        defaults for the data with a method that trains into its space.
+    settings: method, network and training. Default: those that ``model`` was trained with.
     limit_steps: use fewer epochs than ``settings`` have if they take more steps than ``model`` was trained for, or more
         than half of them if ``model`` is a first version of the default network. Default: if ``settings`` is None.
-        Without effect on vectors, on an adopted model, and if the network is replaced.
+        Without effect on vectors, and if the network is replaced.
     replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
         the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
-    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
-    stored: the file of an adopted model's vectors, if it was moved.
     split_folders, skip_unreadable: as for ``start``; they hold for ``buffer_from`` and ``check_on`` too.
     device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
     on_event: called with progress events (``holdfast.train.events``).
     cancel: stops the training between two steps.
 
-    Returns the model's ``info``, with the verdict under ``evidence`` and the expected exposure of older versions' items
-    under ``old_items`` (``measure_old_items``); ``out`` also has check.json and check.html.
+    Returns the model's ``info``, with the verdict under ``evidence``; ``out`` also has check.json and check.html.
 
     >>> import numpy as np
     >>> from holdfast import start, update
@@ -208,14 +195,12 @@ def update(
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
     refuse_other_folder(out)
-    parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
+    parent, settings = update_settings(model, settings, replace_with)
     torch_device = resolve_device(device)
-    if parent.adopted is not None and buffer_from is not None:
-        raise HoldfastError("--buffer-from (buffer_from in Python): after an adopted model give all images as data")
-    reader = settings.training_reader(None if parent.stored is not None else parent.preprocess)
+    reader = settings.training_reader(parent.preprocess)
     parent = _without_lost_files(parent, reader, on_event)
     registry, replacement = _slots_and_replacement(parent, settings, replace_with)
-    replaced = replace_with is not None and parent.adopted is None
+    replaced = replace_with is not None
     context = VersionContext(settings, reader, parent, registry, replaced=replaced)
     sources = [Path(one) for one in (data, buffer_from, check_on) if one is not None]
     found = find_samples(reader, sources, SourceOptions(split_folders, skip_unreadable), out, on_event)
@@ -233,14 +218,9 @@ def update(
         plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
         plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, reader.noun, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
-    _warn(_without_vectors(parent, plan), on_event)
-    if limit_steps and parent.adopted is None and not replaced:
+    if limit_steps and not replaced:
         settings = _with_steps(settings, parent, plan, on_event)
-    size = trained_size(plan.images, settings.fit)
     preprocess, build = parent.preprocess, _network(parent, settings, replacement, replace_with)
-    if parent.adopted is not None:
-        preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=size, fallback=preprocess)
-        build = adopted_network(settings, preprocess, parent.adopted)
     _try_once(build, preprocess, settings)
     if not len(buffer) and parent.classes:
         text = (
@@ -248,7 +228,7 @@ def update(
             "(buffer_from in Python) draws one"
         )
         on_event(RunWarning(text))
-    if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
+    if settings.embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
         plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(
         settings,
@@ -256,7 +236,7 @@ def update(
         preprocess,
         parent,
         _seeded(build, settings.fit.seed),
-        replace_with=_recorded_replacement(parent, replacement, replace_with),
+        replace_with=_recorded_replacement(replacement, replace_with),
         new_buffer=buffer_from is not None,
         max_loss=max_loss,
     )
@@ -265,33 +245,9 @@ def update(
 
 def advise_on_photographs(images: ImageSurvey, on_event: OnEvent) -> None:
     """Say what is done with photographs if no network is named, and what would be better."""
-    advice = photograph_advice(images, cached_networks(), best_cached_network())
+    advice = photograph_advice(images)
     if advice is not None:
         on_event(Note(advice))
-
-
-def _parent_and_settings(
-    model: Path,
-    data: Path,
-    settings: VersionSettings | None,
-    replace_with: str | None,
-    stored: str | Path | None,
-    split_folders: bool | None,
-) -> tuple[Parent, VersionSettings]:
-    """The model before and the settings of the version after it; the parameters are those of ``update``."""
-    if not is_adopted(model):
-        if stored is not None:
-            raise HoldfastError(f"--stored (stored in Python) is for adopted models, and {model} is not one")
-        return update_settings(model, settings, replace_with)
-    if replace_with is not None and is_model(replace_with):
-        raise HoldfastError(f"--replace-with {replace_with}: after an adopted model, name a backbone and not a folder")
-    parent = adopted_parent(model, data, stored)
-    assert parent.adopted is not None
-    if settings is not None and replace_with is not None:
-        settings = with_network(settings, named_backbone(replace_with))
-    return parent, adopted_settings(
-        parent.adopted, data, settings=settings, network=replace_with, split_folders=split_folders
-    )
 
 
 def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event: OnEvent) -> VersionSettings:
@@ -313,27 +269,7 @@ def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event:
     return replace(settings, fit=replace(fit, epochs=epochs))
 
 
-def _without_vectors(parent: Parent, plan: Plan) -> str | None:
-    """A warning if some training images have no stored vector; refused if none has one."""
-    if parent.stored is None:
-        return None
-    known, _ = parent.stored.features(plan.samples)
-    if not known.any():
-        raise HoldfastError(
-            f"{parent.folder}: none of its stored vectors has an id that is the end of a training image's path, such "
-            f"as {plan.samples[0].path}; adopt a file whose ids are the paths of the images"
-        )
-    missing = int((~known).sum())
-    if not missing:
-        return None
-    return f"{missing:,} of {counted(len(known), 'training image')} have no stored vector and are only classified"
-
-
-def _recorded_replacement(
-    parent: Parent, replacement: Encoder | None, replace_with: str | None
-) -> str | dict[str, str] | None:
-    if parent.adopted is not None:
-        return None  # the recipe names the network
+def _recorded_replacement(replacement: Encoder | None, replace_with: str | None) -> str | dict[str, str] | None:
     if replacement is not None:
         return replacement.info["origin"]
     return None if replace_with is None else named_backbone(replace_with).name
@@ -401,8 +337,6 @@ def _slots_and_replacement(
     parent: Parent, settings: VersionSettings, replace_with: str | None
 ) -> tuple[SlotRegistry, Encoder | None]:
     """The slots assigned before the new classes come, and the replacing model, if it is one; their slots must agree."""
-    if parent.adopted is not None:
-        return parent.adopted.registry or SlotRegistry(1), None
     if settings.takes_slots():
         registry = read_slots(parent.encoder, parent.folder)
     else:
@@ -417,7 +351,7 @@ def _slots_and_replacement(
         try:
             registry = registry.merge(read_slots(replacement, folder))
         except HoldfastError as error:
-            raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
+            raise HoldfastError(f"--backbone {replace_with}: {error}") from error
     return registry, replacement
 
 

@@ -62,8 +62,7 @@ def folder(
     if found.problems:
         raise problems_error(listing.source, found.problems, found.files)
     images = decode(listing.files, size=size, colour=colour, name=str(listing.source))
-    names = [file.relative_to(listing.source).as_posix() for file in listing.files]
-    return canonical(images, listing.labels, listing.class_names, source=str(listing.source), names=names)
+    return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
 
 
 def find_in_folders(path: Path, split: str = "train", split_folders: bool | None = None) -> FoundImages:
@@ -188,8 +187,7 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     listing = _labelled(table, [(table.parent / row.path, row.label) for row in rows], classes)
     origins = [row.origin(table) for row in rows]
     images = decode(listing.files, size=size, colour=colour, origins=origins, name=str(table))
-    names = [row.path for row in rows]
-    return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
+    return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}")
 
 
 def find_in_csv(table: Path) -> FoundImages:
