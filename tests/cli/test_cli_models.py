@@ -122,7 +122,7 @@ def test_evaluate_refuses_models_that_do_not_belong_together(tiny_run, tmp_path,
 def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, holdfast):
     """As evaluate does: features alone cannot tell that two classes have changed places."""
     shutil.copytree(tiny_run, tmp_path / "run")
-    words = ["check", tmp_path / "run", "--resamples", 100, "--json"]
+    words = ["check-history", tmp_path / "run", "--json"]
     judged = holdfast(*words, status=1)
     config = tmp_path / "run" / "models" / "03" / "config.json"
     good = config.read_text()
