@@ -415,23 +415,6 @@ def test_a_changed_bridge_serves_nothing(bridged_models, tmp_path):
         assert len(gallery.search(vector=queries[1])) == 10
 
 
-def test_a_gallery_without_hashes_still_checks_the_numbers(bridged_models, tmp_path):
-    """As early versions created them."""
-    made = Mixed(tmp_path / "g", bridged_models[:2])
-    (record,) = made.gallery.versions()[1].bridges
-    del record["sha256"]
-    made.gallery._state.catalogue.put_version(2, made.gallery.versions()[1].as_json(), {})
-    made.gallery.close()
-    query = full_features(bridged_models[1], np.ones((1, 32)))[0]
-    with Gallery.open(tmp_path / "g") as gallery:
-        assert len(gallery.search(vector=query)) == 10
-    path = tmp_path / "g" / "versions" / "0002" / "bridges" / "to-0001" / "bridge.json"
-    bridge = json.loads(path.read_text())
-    path.write_text(json.dumps({**bridge, "scale": {**bridge["scale"], "slope": -1.0}}))
-    with Gallery.open(tmp_path / "g") as gallery, pytest.raises(HoldfastError, match="to-0001: not a bridge, or a dam"):
-        gallery.search(vector=query)
-
-
 def test_a_version_without_items_needs_no_bridge(filled, bridged_models):
     """Without images there is nothing to fit one on. All items are moved to the second of three sizes."""
     gallery, h, _ = filled

@@ -25,7 +25,8 @@ QUERY = np.arange(1.0, 33.0)
 def filled(model_folders, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged") / "g"
     with Gallery.create(folder, model_folders[0]) as made:
-        made.add(Item(str(n), vector=np.eye(32)[n] + 0.1, metadata={"price": n}) for n in range(20))
+        prices = [*range(19), "a text"]
+        made.add(Item(str(n), vector=np.eye(32)[n] + 0.1, metadata={"price": price}) for n, price in enumerate(prices))
     return folder
 
 
@@ -146,6 +147,13 @@ def test_a_closed_gallery_is_not_called_damaged(folder):
     gallery.close()
     with pytest.raises(HoldfastError, match="g: the gallery is closed"):
         gallery.get(["a"])
+
+
+@pytest.mark.parametrize(("stored", "when"), [(0, "of Holdfast 0.2 or earlier"), (9, "of a later Holdfast")])
+def test_another_format_is_named(folder, stored, when):
+    change(folder, f"PRAGMA user_version = {stored}")
+    with pytest.raises(HoldfastError, match=f"gallery format {stored}, {when}, and this one reads format 3; create"):
+        Gallery.open(folder)
 
 
 def test_a_catalogue_that_cannot_be_read_now_is_not_called_damaged(folder, monkeypatch):

@@ -27,7 +27,10 @@ from holdfast.core.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.filters import LABEL, types_of
 from holdfast.gallery.gallery_items import Hit, Stored
 
-_TABLES = """
+FORMAT = 3
+"""Of the catalogue, as SQLite's ``user_version``: 3 since Holdfast 0.3, 0 before."""
+_TABLES = f"""
+PRAGMA user_version = {FORMAT};
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE versions (number INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE items (
@@ -37,30 +40,14 @@ CREATE TABLE items (
 CREATE INDEX items_by_version ON items (version);
 CREATE TABLE fields (name TEXT PRIMARY KEY);
 CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE receipts (key TEXT PRIMARY KEY, made REAL NOT NULL, request TEXT NOT NULL, answer TEXT NOT NULL);
+CREATE INDEX receipts_by_age ON receipts (made);
+CREATE TABLE field_types (name TEXT, type TEXT, PRIMARY KEY (name, type)) WITHOUT ROWID;
 """
-# Galleries created by early versions do not have these tables.
-_HITS_TABLE = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
-_RECEIPTS_TABLE = """
-CREATE TABLE IF NOT EXISTS receipts (
-    key TEXT PRIMARY KEY, made REAL NOT NULL, request TEXT NOT NULL, answer TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS receipts_by_age ON receipts (made);
-"""
-_FIELD_TYPES_TABLE = (
-    "CREATE TABLE IF NOT EXISTS field_types (name TEXT, type TEXT, PRIMARY KEY (name, type)) WITHOUT ROWID"
-)
-_TYPES_BELOW = "field_types_below"
-"""A setting: the types of all items with a smaller key are recorded. Larger keys are those of an early version."""
+_TABLE_NAMES = ("settings", "versions", "items", "fields", "unsettled", "hits", "receipts", "field_types")
 _TYPES: dict[str, type] = {"text": str, "number": float, "true or false": bool}
 _TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
-# Of items that an early version has stored, also after this one had the gallery open. Damaged metadata is left out: it
-# is reported when the item is read.
-_MISSING_FIELD_TYPES = """
-INSERT OR IGNORE INTO field_types
-SELECT DISTINCT field.key, CASE
-    WHEN field.type = 'text' THEN 'text' WHEN field.type IN ('true', 'false') THEN 'true or false' ELSE 'number' END
-FROM items, json_each(CASE WHEN json_valid(metadata) THEN metadata ELSE '{}' END) AS field WHERE items.key >= ?
-"""
 RECEIPT_SECONDS = 86_400.0
 """How long a receipt is kept, of the time that the gallery is open. The clock of the machine may be set meanwhile."""
 _COLUMNS = "key, id, version, label, metadata, path"
@@ -111,16 +98,9 @@ class Catalogue:
             if new:
                 self._connection.executescript(_TABLES)
             else:
-                _refuse_missing_tables(self._connection, path)
-            self._connection.execute(_HITS_TABLE)
-            self._connection.executescript(_RECEIPTS_TABLE)
+                _refuse_other_formats(self._connection, path)
             (newest,) = self._connection.execute("SELECT max(made) FROM receipts").fetchone()
             self._receipt_clock = float(newest or 0) - time.monotonic()  # it goes on where the newest receipt was made
-            self._connection.execute(_FIELD_TYPES_TABLE)
-            first, last = self.setting(_TYPES_BELOW, 0), self.setting("next_key", 0)
-            if first < last:
-                self._connection.execute(_MISSING_FIELD_TYPES, (first,))
-                self.put_settings({_TYPES_BELOW: last})
             types = self._connection.execute("SELECT name, type FROM field_types")
             self._field_types = {(LABEL, str)} | {(name, _TYPES[kind]) for name, kind in types}
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
@@ -206,7 +186,7 @@ class Catalogue:
             row = change.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchone()
             first = 1 if row is None else int(row[0])
             keys = range(first, first + count)
-            _put_settings(change, {"next_key": keys.stop, _TYPES_BELOW: keys.stop})
+            _put_settings(change, {"next_key": keys.stop})
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
@@ -414,9 +394,15 @@ class _ExplainingLock:
                 raise error
 
 
-def _refuse_missing_tables(connection: sqlite3.Connection, path: Path) -> None:
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    missing = [name for name in ("settings", "versions", "items", "fields", "unsettled") if name not in found]
+def _refuse_other_formats(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (stored,) = connection.execute("PRAGMA user_version").fetchone()
+    if stored != FORMAT and "items" in tables:
+        when = "of Holdfast 0.2 or earlier" if stored < FORMAT else "of a later Holdfast"
+        raise HoldfastError(
+            f"{path}: gallery format {stored}, {when}, and this one reads format {FORMAT}; create the gallery again"
+        )
+    missing = [name for name in _TABLE_NAMES if name not in tables]
     if missing:
         raise HoldfastError(f"{path}: has no table {', '.join(missing)}; restore the file from a backup")
 

@@ -92,8 +92,7 @@ class VersionBridges:
         if record is None:
             return None
         place = (bridge_to if newer is source else bridge_from)(self._folder.version(newer.number), older.number)
-        # Galleries created by early versions have no hashes: the numbers alone are checked.
-        if "sha256" in record and record["sha256"].get(place.name) != _hashes(place):
+        if record["sha256"].get(place.name) != _hashes(place):
             raise HoldfastError(
                 f"{place}: changed since it was fitted (sha256 differs); restore it from a backup, or register the "
                 f"model of version {newer.number} again after a rollback"
