@@ -51,7 +51,7 @@ def test_the_example_of_known_items(tmp_path, monkeypatch):
     (commands,) = [text for language, text in BLOCKS if not language and "--known-items" in text]
     for line in commands.splitlines():
         result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
-        assert result.exit_code in (0, 1), result.output  # a bridge is not always enough
+        assert result.exit_code in (0, 1, 3), result.output  # not always enough, and a bridge is judged by check
     assert result.stdout.startswith("Better than keeping the old model: ")
     assert "known items are a stand-in for real queries" in " ".join(result.stdout.split())
 
