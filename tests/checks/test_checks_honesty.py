@@ -50,14 +50,14 @@ def test_few_changed_scores_are_no_certainty():
 def scattered(labels, right, rng):
     """Unit features that find their class in a gallery of one direction per class where ``right``, else another."""
     target = np.where(right, labels, (labels + rng.integers(1, 2, len(labels))) % 2)
-    return np.eye(2)[target] + 0.01 * rng.random((len(labels), 2))
+    return np.hstack([np.eye(2)[target], 0.2 * rng.standard_normal((len(labels), 6))])
 
 
 def test_where_chance_is_high_a_space_is_not_called_unrelated():
     """Two classes: 62 and 56 right of 100. The cross-test's interval reaches chance, but nothing is shown."""
     labels, rng = np.arange(100) % 2, np.random.default_rng(0)
     old, new = (scattered(labels, rng.permutation(100) < right, rng) for right in (62, 56))
-    found = check((np.eye(2), np.arange(2)), (old, labels), (new, labels))
+    found = check((np.eye(2, 8), np.arange(2)), (old, labels), (new, labels), groups=np.arange(100))
     assert found.self_test.low > found.chance == 0.5 > found.cross_test.low
     assert found.gain.high > 0
     assert found.verdict == "not shown"
@@ -67,11 +67,11 @@ def test_a_worse_space_is_not_called_unrelated_where_chance_is_high():
     """Two classes: 80 and 58 right of 100. The new space is worse, but 58 may be better than the 50 of chance."""
     labels, rng = np.arange(100) % 2, np.random.default_rng(0)
     old, new, strange = (scattered(labels, rng.permutation(100) < right, rng) for right in (80, 58, 48))
-    found = check((np.eye(2), np.arange(2)), (old, labels), (new, labels), max_loss=0.3)
+    found = check((np.eye(2, 8), np.arange(2)), (old, labels), (new, labels), max_loss=0.3, groups=np.arange(100))
     assert found.self_test.low > found.chance == 0.5 > found.cross_test.low
     assert found.reason == "the whole interval of the gain lies below no gain"
     assert found.loss.answer == "not shown"
-    found = check((np.eye(2), np.arange(2)), (old, labels), (strange, labels), max_loss=0.3)
+    found = check((np.eye(2, 8), np.arange(2)), (old, labels), (strange, labels), max_loss=0.3, groups=np.arange(100))
     assert "unrelated" in found.reason
     assert found.loss.answer == "no"
 

@@ -44,9 +44,12 @@ def test_a_tie_decides_nothing(low, high, expected):
 
 
 def test_clusters_count_classes(sets):
-    assert check(**sets, cluster_by_class=True).clustered
+    assert check(**sets, groups=np.arange(600) % 25).distinct == 600
     few = {k: (f[y < 5], y[y < 5]) for k, (f, y) in sets.items()}
-    assert "5 classes of queries are too few" in check(**few, cluster_by_class=True).reason
+    found = check(**few)
+    assert "the queries are of 5 groups, too few to show how much groups differ" in found.uncertain
+    with pytest.raises(HoldfastError, match="groups: 3 labels for 600 queries"):
+        check(**sets, groups=[1, 2, 3])
 
 
 def test_another_size_is_refused_before_anything_is_computed(sets):
@@ -156,8 +159,6 @@ def test_without_classes_there_is_only_overlap(sets):
     tops = [np.argsort(-table, axis=1)[:, :10] for table in cosines]
     shared = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*tops)])
     assert found.overlap.shared.value == pytest.approx(shared)
-    with pytest.raises(HoldfastError, match="only if they have labels"):
-        check(*bare, cluster_by_class=True)
 
 
 def test_relevance_takes_the_place_of_classes(sets):
@@ -168,8 +169,10 @@ def test_relevance_takes_the_place_of_classes(sets):
     for score in ("top1", "recall@4", "mAP"):
         by_class = check(**sets, score=score, resamples=100)
         by_pairs = check(**bare, relevance=pairs, score=score, resamples=100)
-        for field in ("self_test", "cross_test", "new_self_test", "gain", "verdict", "chance"):
-            assert getattr(by_class, field) == getattr(by_pairs, field), (score, field)
+        for field in ("self_test", "cross_test", "new_self_test", "gain"):
+            first, second = (getattr(found, field) for found in (by_class, by_pairs))
+            assert (first.value, first.low) == pytest.approx((second.value, second.low)), (score, field)
+        assert (by_class.verdict, by_class.chance) == (by_pairs.verdict, by_pairs.chance)
         assert by_class.changes.lost == by_pairs.changes.lost
     assert by_pairs.thresholds is not None
 
