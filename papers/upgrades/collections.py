@@ -12,7 +12,12 @@ from holdfast.metrics.ranking import ranking_score
 from holdfast.vectors.feature_set import feature_set
 
 SETS = {"scifact": "SciFact", "scifact-log": "SciFact's log", "cacm": "CACM", "cranfield": "Cranfield"}
-MODELS = {"wordllama": "WordLlama", "l3": "L3", "minilm": "MiniLM", "mpnet": "mpnet"}
+PHOTOGRAPHS = "cub"
+TITLES = {**SETS, PHOTOGRAPHS: "CUB photographs"}
+MODELS = {
+    "wordllama": "WordLlama", "l3": "L3", "minilm": "MiniLM", "mpnet": "mpnet",
+    "lite0": "EfficientNet-lite0", "lite2": "EfficientNet-lite2",
+}  # fmt: skip
 PAIRS = (
     ("wordllama", "minilm"), ("wordllama", "mpnet"), ("l3", "minilm"), ("l3", "mpnet"), ("minilm", "mpnet"),
 )  # fmt: skip

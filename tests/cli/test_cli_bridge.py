@@ -82,38 +82,10 @@ def test_json_is_one_object(call, tmp_path):
     assert other["evidence"]["candidates"] != found["evidence"]["candidates"]
 
 
-def test_models_that_share_a_space_need_no_map(call, tmp_path):
-    assert call("similar").startswith("No map is needed, the two models share a space: queries as they are show ")
-    assert Bridge.load(tmp_path / "out").kind == "none"
-
-
-def test_a_named_kind_that_is_worse_than_none_is_told(call, tmp_path):
-    text = call("similar", "--kind", "affine")
-    assert "Queries as they are do better: use no bridge, or leave out --kind." in " ".join(text.split())
-    assert Bridge.load(tmp_path / "out").kind == "affine"
-
-
-def test_unrelated_spaces_are_not_bridged(call, tmp_path):
-    text = call("unrelated", status=1)
-    assert text.startswith("No bridge helps: ")
-    assert "Nothing was written." in text
-    assert not (tmp_path / "out").exists()
-    call("unrelated", "--items", ITEMS, status=1)  # also if fitted pairs are searched, which are found more often
-    found = json.loads(call("unrelated", "--json", status=1))
-    assert (found["verdict"], found["exit_code"], found["folder"]) == ("no bridge helps", 1, None)
-
-
 def test_the_size_of_the_gallery_is_passed_on(call):
     """Pairs that are the whole gallery are searched, too."""
     plain, small = (json.loads(call("new", *more, "--json")) for more in ((), ("--items", ITEMS)))
     assert plain["evidence"]["searched"] < small["evidence"]["searched"] == ITEMS
-
-
-def test_labels_decide_unless_they_are_ignored(call):
-    assert json.loads(call("new", "--json", old="labelled"))["evidence"]["measure"] == "top1"
-    text = call("new", old="labelled")
-    assert "a first hit of the right class for" in " ".join(text.split())
-    assert json.loads(call("new", "--json", "--no-labels", old="labelled"))["evidence"]["measure"] == "overlap@10"
 
 
 def test_export(call, files, tmp_path, holdfast, holdfast_json):

@@ -162,7 +162,7 @@ def test_without_judgements_is_three(files, tmp_path, holdfast):
     assert (found["verdict"], found["exit_code"]) == ("not judged", 3)
 
 
-@pytest.mark.parametrize("more", [[], ["--cluster-by-class", "--score", "recall@3"]])
+@pytest.mark.parametrize("more", [[], ["--score", "recall@3"]])
 def test_eighty_columns(more, files, tiny_run, holdfast):
     text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
     assert "do not cover another" in " ".join(text.split())

@@ -251,18 +251,6 @@ def test_a_cancelled_demo_is_an_interruption(finished, tmp_path):
     assert "scores" not in json.loads((tmp_path / "demo.json").read_text())
 
 
-def test_commands_are_named_as_the_shell_finds_them(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "holdfast"), "demo"])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert verb.program() == ".venv/bin/holdfast"
-    (tmp_path / "holdfast").touch(mode=0o755)
-    assert verb.program() == "holdfast"
-    monkeypatch.setattr("sys.argv", ["pytest"])
-    monkeypatch.setenv("PATH", "")
-    assert verb.program() == "holdfast"
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 def test_as_it_is(holdfast_json, tmp_path):

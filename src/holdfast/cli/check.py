@@ -34,9 +34,12 @@ SAMPLE_OPTION = typer.Option(None, "--sample", help="If --gallery is a URL: take
 def check(
     context: typer.Context,
     gallery: str = typer.Option(..., "--gallery", help="The old model's stored gallery: file or URL."),
-    queries_old: Path = typer.Option(..., "--queries-old", help="Queries embedded by the old model."),
-    queries_new: Path = typer.Option(..., "--queries-new", help="The same queries by the new model."),
+    queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
+    queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
     relevance: Path | None = RELEVANCE_OPTION,
+    known_items: Path | None = typer.Option(
+        None, "--known-items", help="Instead of query files: .npz with old, new and item, the right item's id."
+    ),
     bridge: Path | None = typer.Option(
         None, "--bridge", help="A bridge's folder: the new queries search the old gallery through it."
     ),
@@ -52,7 +55,6 @@ def check(
         False, "--leave-one-out", help="Queries are items of the gallery, by id, and do not find themselves."
     ),
     min_agreement: float | None = MIN_AGREEMENT_OPTION,
-    cluster_by_class: bool = typer.Option(False, "--cluster-by-class", help="Resample whole classes of queries."),
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
     table: str | None = TABLE_OPTION,
@@ -66,8 +68,8 @@ def check(
     """Say, with evidence, whether a new model's queries find more than the old model.
 
     They search the unchanged index (gallery) of the old model, and are compared with keeping the old model. That takes
-    judgements: labels in all files, or --relevance. Without them nothing is judged: the output then shows how much of a
-    re-embedding (--gallery-new) is shown.
+    judgements: labels in all files, --relevance, or --known-items, a stand-in for real queries. Without them nothing is
+    judged: the output then shows how much of a re-embedding (--gallery-new) is shown.
 
     Features are .npz (arrays features, labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those
     names), a folder of shards that holdfast embed wrote, or one model's features of a run (RUN/features/01). Ids are
@@ -85,12 +87,14 @@ def check(
         from holdfast.bridges import Bridge
         from holdfast.checks import check as check_queries
 
+        old, new, items = _queries(queries_old, queries_new, known_items)
         with StageProgress("check", quiet=quiet or json or markdown) as progress:
             result = check_queries(
                 stored,
-                queries_old,
-                queries_new,
+                old,
+                new,
                 gallery_new,
+                known_items=items,
                 bridge=None if bridge is None else Bridge.load(bridge),
                 relevance=relevance,
                 leave_one_out=leave_one_out,
@@ -98,12 +102,24 @@ def check(
                 max_loss=max_loss,
                 min_agreement=min_agreement,
                 confidence=confidence,
-                cluster_by_class=cluster_by_class,
                 threshold=threshold,
                 device=_device(device),
                 progress=progress,
             )
         show_result(result, html, markdown=markdown, json=json)
+
+
+def _queries(old: Path | None, new: Path | None, known: Path | None) -> tuple[Any, Any, Any]:
+    """The queries of both models and, of known items, the right ones."""
+    if known is None:
+        if old is None or new is None:
+            raise HoldfastError("give --queries-old and --queries-new, or --known-items")
+        return old, new, None
+    if old is not None or new is not None:
+        raise HoldfastError("--known-items has the queries of both models; leave out --queries-old and --queries-new")
+    from holdfast.checks.known_items import read_known_items
+
+    return read_known_items(known)
 
 
 def _device(name: str) -> Any:
