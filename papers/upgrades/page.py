@@ -166,8 +166,7 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
             for title, key in ways_of(case, every)
         ]
         facts = f"{case['items']:,} documents, {case['queries']:,} judged queries."
-        heads = HEADS[:4]
-        parts += [f"### {titled(case['name'])}", facts, table(heads, rows)]
+        parts += [f"### {titled(case['name'])}", facts, table(HEADS[:4], rows)]
     if comparisons:
         parts += [
             "## What `holdfast compare` prints",
