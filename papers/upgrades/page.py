@@ -173,16 +173,6 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
             "One draw of pairs (seed 0). The tested row has the weight that the other collections chose.",
         ]
     for found in comparisons:
-        heads = (
-            "way",
-            "score %",
-            "gain over keeping, points",
-            "of re-embedding %",
-            "now",
-            "per query",
-            "ms",
-            "storage",
-        )
         parts += [
             f"### compare: {titled(found['case'])}",
             f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items; {took(found)}.",
