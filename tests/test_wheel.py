@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LARGE = ("torch", "scipy", "matplotlib", "PIL", "pydantic")
+LARGE = ("torch", "scipy", "matplotlib", "PIL", "tomli_w")
 EXTRAS = (*LARGE, "fastapi", "uvicorn", "qdrant_edge", "qdrant_client", "psycopg", "transformers", "onnx", "pyarrow")
 
 pytestmark = [

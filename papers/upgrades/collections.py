@@ -12,7 +12,12 @@ from holdfast.metrics.ranking import ranking_score
 from holdfast.vectors.feature_set import feature_set
 
 SETS = {"scifact": "SciFact", "scifact-log": "SciFact's log", "cacm": "CACM", "cranfield": "Cranfield"}
-MODELS = {"wordllama": "WordLlama", "l3": "L3", "minilm": "MiniLM", "mpnet": "mpnet"}
+PHOTOGRAPHS = "cub"
+TITLES = {**SETS, PHOTOGRAPHS: "CUB photographs"}
+MODELS = {
+    "wordllama": "WordLlama", "l3": "L3", "minilm": "MiniLM", "mpnet": "mpnet",
+    "lite0": "EfficientNet-lite0", "lite2": "EfficientNet-lite2",
+}  # fmt: skip
 PAIRS = (
     ("wordllama", "minilm"), ("wordllama", "mpnet"), ("l3", "minilm"), ("l3", "mpnet"), ("minilm", "mpnet"),
 )  # fmt: skip
@@ -52,7 +57,7 @@ def read_replacement(folder: Path, name: str, old: str, new: str, rows: np.ndarr
     judged = judged_queries(relevance, queries[0]["ids"], None, index)
     assert judged is not None
     asked = [one["features"][judged.rows] for one in queries]
-    return Replacement((name, old, new), *vectors, *asked, judged, repeated_queries(*asked))
+    return Replacement((name, old, new), vectors[0], vectors[1], asked[0], asked[1], judged, repeated_queries(*asked))
 
 
 def relevant_documents(folder: Path, name: str) -> np.ndarray:

@@ -2,18 +2,25 @@
 
     python -m papers.upgrades.compare_cases VECTORS results/upgrades/serving-both.json results/upgrades
 
-Writes ``compare-SET-OLD-NEW.json``: the record of ``compare``, with the seconds that it took.
+Writes ``compare-SET-OLD-NEW.json``: the record of ``compare``, with the seconds that it took. With ``--photographs``, a
+folder with ``lite0-test.npz`` and ``lite2-test.npz`` (features, labels) of CUB-200-2011's test images: every second
+image of a class is in the index, the others are queries, right are images of the query's class, and the score is hit@1.
 """
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from holdfast import compare
 from holdfast.core.storage import write_json
-from papers.upgrades.weights import weight_of_others
+from papers.upgrades.collections import PHOTOGRAPHS
+from papers.upgrades.weights import default_weight, weight_of_others
 
 CASES = (
     ("scifact", "wordllama", "mpnet"),
@@ -28,6 +35,7 @@ def main() -> None:
     parser.add_argument("vectors", type=Path)
     parser.add_argument("study", type=Path, help="the record of study.py, which the weights come from")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--photographs", type=Path)
     options = parser.parse_args()
     cases = json.loads(options.study.read_text(encoding="utf-8"))["cases"]
     for name, old, new in CASES:
@@ -38,13 +46,34 @@ def main() -> None:
             continue
         weight = weight_of_others(cases, name)
         relevance = json.loads((folder / "qrels.json").read_text(encoding="utf-8"))
-        begin = time.perf_counter()
-        result = compare(*files, relevance=relevance, weight=weight)
-        seconds = time.perf_counter() - begin
-        record = {**result.as_json(), "case": [name, old, new], "seconds": round(seconds, 1)}
-        record["sources"] = {kind: Path(file).name for kind, file in record["sources"].items()}
-        write_json(options.out / f"compare-{name}-{old}-{new}.json", record)
-        sys.stderr.write(f"{name}, {old} to {new}: {seconds:.0f} s, weight {weight}: {result}\n")
+        compared(options.out, (name, old, new), files, relevance=relevance, weight=weight)
+    if options.photographs is not None:
+        case = (PHOTOGRAPHS, "lite0", "lite2")
+        halves = photographs(options.photographs, case[1:])
+        compared(options.out, case, halves, score="hit@1", weight=default_weight(cases))
+
+
+def compared(out: Path, case: tuple[str, str, str], vectors: Sequence[Any], **options: Any) -> None:
+    """Run ``compare`` and write its record."""
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    result = compare(*vectors, **options)
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
+    record = {**result.as_json(), "case": list(case)}
+    record |= {"seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+    record["sources"] = {kind: Path(file).name for kind, file in record["sources"].items()}
+    write_json(out / f"compare-{'-'.join(case)}.json", record)
+    sys.stderr.write(f"{', '.join(case)}: {seconds:.0f} s, weight {options['weight']}: {result}\n")
+
+
+def photographs(folder: Path, models: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The index by both models, then the queries by both, each as features and labels."""
+    files = [np.load(folder / f"{model}-test.npz") for model in models]
+    labels = files[0]["labels"]
+    assert (labels == files[1]["labels"]).all()
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.int64)
+    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    return [(file["features"][rows], labels[rows]) for rows in (place % 2 == 0, place % 2 == 1) for file in files]
 
 
 if __name__ == "__main__":

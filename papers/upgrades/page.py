@@ -13,14 +13,20 @@ import numpy as np
 
 from holdfast.core.storage import write_text
 from holdfast.reports.compare_page import compare_headline, compare_rows
-from papers.upgrades.collections import MODELS, SETS
+from papers.upgrades.collections import MODELS, SETS, TITLES
 from papers.upgrades.weights import default_weight, weight_of_others
 
 HEADS = ("way", "score %", "gain over keeping, points", "of re-embedding %", "now", "per query", "ms", "storage")
 
 
 def titled(name: Sequence[str]) -> str:
-    return f"{SETS[name[0]]}, {MODELS[name[1]]} to {MODELS[name[2]]}"
+    return f"{TITLES[name[0]]}, {MODELS[name[1]]} to {MODELS[name[2]]}"
+
+
+def took(found: dict[str, Any]) -> str:
+    """How long a comparison ran, on two cores that other work shared."""
+    seconds = f"{found['seconds']:g} s"
+    return seconds if "cpu_seconds" not in found else f"{seconds}, {found['cpu_seconds']:g} s of processor time"
 
 
 def percent(value: float) -> str:
@@ -160,27 +166,16 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
             for title, key in ways_of(case, every)
         ]
         facts = f"{case['items']:,} documents, {case['queries']:,} judged queries."
-        heads = HEADS[:4]
-        parts += [f"### {titled(case['name'])}", facts, table(heads, rows)]
+        parts += [f"### {titled(case['name'])}", facts, table(HEADS[:4], rows)]
     if comparisons:
         parts += [
             "## What `holdfast compare` prints",
             "One draw of pairs (seed 0). The tested row has the weight that the other collections chose.",
         ]
     for found in comparisons:
-        heads = (
-            "way",
-            "score %",
-            "gain over keeping, points",
-            "of re-embedding %",
-            "now",
-            "per query",
-            "ms",
-            "storage",
-        )
         parts += [
             f"### compare: {titled(found['case'])}",
-            f"{compare_headline(found)} {found['seconds']:g} s.",
+            f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items; {took(found)}.",
             table(HEADS, compare_rows(found)),
         ]
     return "\n\n".join([*parts, *extra]) + "\n"

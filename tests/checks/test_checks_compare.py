@@ -12,6 +12,7 @@ from holdfast.checks.measured_ways import way_name
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
 from holdfast.reports.compare_page import compare_markdown, render_comparison
+from holdfast.upgrade.strategies import WEIGHT
 
 
 def unit(rows):
@@ -68,16 +69,16 @@ def test_both_scores_are_standardised_over_the_candidates(example):
         by_old, by_new = old @ queries_old[query], new @ queries_new[query]
         candidates = np.argsort(-by_old)[:50]
         a, b = ((part[candidates] - part[candidates].mean()) / part[candidates].std() for part in (by_old, by_new))
-        expected.append(slow_score(candidates[np.argsort(-(0.3 * a + 0.7 * b))], item))
-    assert result.values[way_name("old", 50, 0.7)] == pytest.approx(expected, abs=1e-6)
+        expected.append(slow_score(candidates[np.argsort(-((1 - WEIGHT) * a + WEIGHT * b))], item))
+    assert result.values[way_name("old", 50, WEIGHT)] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_real_gain_is_recommended_with_its_policy(example):
     result = example[3]
     assert (result.verdict, result.exit_code) == ("recommended", 0)
-    assert result.policy == {"source": "old", "candidates": 50, "weight": 0.7}
+    assert result.policy == {"source": "old", "candidates": 50, "weight": WEIGHT}
     tested = [way for way in result.ways if way.status == "tested"]
-    assert [way.name for way in tested] == [result.tested] == [way_name("old", 50, 0.7)]
+    assert [way.name for way in tested] == [result.tested] == [way_name("old", 50, WEIGHT)]
     assert tested[0].gain.low > 0
     assert {way.status for way in result.ways if way.name in ("keep", "re-embed")} == {"reference"}
 
@@ -132,7 +133,7 @@ def test_what_cannot_be_had_decides_what_is_tested():
     vectors, grades, _ = made_up()
     gone = compare(*vectors, relevance=grades, pairs=150, old_model=False)
     assert gone.tested == way_name("bridge", bridge_candidates(400), 1.0)
-    assert all("the old model" in way.needs for way in gone.ways if way.name in ("keep", way_name("old", 50, 0.7)))
+    assert all("the old model" in way.needs for way in gone.ways if way.name in ("keep", way_name("old", 50, WEIGHT)))
     no_content = compare(*vectors, relevance=grades, pairs=150, content=False)
     assert no_content.tested == "blend"
     assert all(way.needs for way in no_content.ways if way.name.startswith("two-stage"))
@@ -146,7 +147,7 @@ def test_without_pairs_rows_say_what_they_need():
     needs = {way.name: way.needs for way in result.ways}
     assert "pairs" in needs["bridge"]
     assert "one size" in needs["swap"]
-    assert result.tested == way_name("old", 50, 0.7)
+    assert result.tested == way_name("old", 50, WEIGHT)
     gone = compare(*vectors, relevance=grades, pairs=0, old_model=False)
     assert (gone.verdict, gone.exit_code) == ("not judged", 3)
 
@@ -168,7 +169,7 @@ def test_one_command_with_two_files_and_judgements(tmp_path):
     assert "exploratory" in " ".join(run.output.split())
     assert "Is the upgrade better than staying?" in page.read_text()
     record = json.loads(CliRunner().invoke(app, ["compare", *files, *judged, "--json"]).output)
-    assert record["policy"] == {"source": "old", "candidates": 50, "weight": 0.7}
+    assert record["policy"] == {"source": "old", "candidates": 50, "weight": WEIGHT}
     assert compare_markdown(record).startswith("### Recommended")
     assert "<table" in render_comparison(record)
     missing = CliRunner().invoke(app, ["compare", *files, "-q"])
@@ -184,5 +185,9 @@ def test_bad_options_are_refused():
         compare(*vectors, relevance=grades, score="mAP")
     with pytest.raises(HoldfastError, match="no judged query has a right item"):
         compare(*vectors, relevance={"nobody": {"item 1": 1}})
+    with pytest.raises(HoldfastError, match="were files exchanged"):
+        compare(vectors[0], vectors[1], vectors[3], vectors[2], relevance=grades)
+    with pytest.raises(HoldfastError, match="are the same vectors"):
+        compare(vectors[0], vectors[0], vectors[2], vectors[2], relevance=grades)
     with pytest.raises(HoldfastError, match="queries_old is needed"):
         compare(vectors[0], vectors[1])

@@ -70,16 +70,17 @@ def test_relevance_files(sets, tmp_path):
     bare = {name: (features, None) for name, (features, _) in sets.items()}
     labels, gallery_labels = sets["queries_old"][1], sets["gallery"][1]
     pairs = [(q, int(g)) for q in range(600) for g in np.flatnonzero(gallery_labels == labels[q])]
-    lines = [f"{q},{g},1" for q, g in pairs] + [f"{q},{(q * 7) % 200},0" for q in range(600)]
+    wrong = [(q, g) for q in range(600) for g in np.flatnonzero(gallery_labels != labels[q])[:2]]
+    lines = [f"{q},{g},1" for q, g in pairs] + [f"{q},{g},0" for q, g in wrong]
     (tmp_path / "r.csv").write_text("query,gallery,grade\n" + "\n".join(lines))
     (tmp_path / "r.tsv").write_text("\n".join(f"{q}\t{g}" for q, g in pairs))
-    expected = check(**sets, resamples=100).gain
-    assert check(**bare, relevance=tmp_path / "r.csv", resamples=100).gain == expected
-    assert check(**bare, relevance=tmp_path / "r.tsv", resamples=100).gain == expected
+    expected = check(**sets, resamples=100).gain.value
+    assert check(**bare, relevance=tmp_path / "r.csv", resamples=100).gain.value == expected
+    assert check(**bare, relevance=tmp_path / "r.tsv", resamples=100).gain.value == expected
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"query": [q for q, _ in pairs], "gallery": [g for _, g in pairs], "grade": [2.0] * len(pairs)}
     parquet.write_table(arrow.table(columns), tmp_path / "r.parquet")
-    assert check(**bare, relevance=tmp_path / "r.parquet", resamples=100).gain == expected
+    assert check(**bare, relevance=tmp_path / "r.parquet", resamples=100).gain.value == expected
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,16 @@ def test_a_pair_shows_its_verdict_and_intervals(sets):
     assert f"{100 * result.gain.low:.2f} to {100 * result.gain.high:.2f}" in shown
 
 
+def test_a_printed_result_is_short(sets):
+    result = check(**sets, resamples=100)
+    shown = str(result)
+    assert shown.startswith("<CheckResult: Better than keeping the old model: yes; At most 1 point lost: yes; gain +")
+    assert shown.endswith("exit code 0>")
+    assert len(shown) < 160
+    bare = [sets[name][0] for name in ("gallery", "queries_old", "queries_new")]
+    assert str(check(*bare)).startswith("<CheckResult: not judged: no labels")
+
+
 def test_names_are_escaped():
     nothing = [[None, None], [None, None]]
     text = history_html("compatible", "a < b", ["<script>", "b"], nothing, nothing, ["<i>"])

@@ -166,17 +166,6 @@ def test_numbers_that_no_check_can_use(options, message, clustered):
         check(*sets, **options)
 
 
-def test_by_classes_the_change_at_a_threshold_is_never_narrower(clustered):
-    labels = np.arange(240) % 12
-    for seed in range(6):
-        gallery, old, new = ((clustered(labels, 0.9, seed=10 * seed + i), labels) for i in range(3))
-        plain, clustered_ = (
-            check(gallery, old, new, resamples=400, cluster_by_class=by).thresholds.far_change for by in (False, True)
-        )
-        assert clustered_.low <= plain.low
-        assert clustered_.high >= plain.high
-
-
 def test_parquet_numbers_that_float32_cannot_hold_are_scaled(clustered, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow

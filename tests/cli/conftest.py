@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from holdfast.cli import app, main
 
 
 @pytest.fixture
@@ -39,7 +39,31 @@ def holdfast_json(holdfast: Callable[..., str]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def command() -> Callable[..., subprocess.CompletedProcess[str]]:
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The whole program, with its one line for an error, in this process: another one would import torch again."""
+
+    def call(*words: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        given = [str(word) for word in words]
+        with monkeypatch.context() as patch:
+            for name, value in {"COLUMNS": "80", "HOLDFAST_CODE": "", **environment}.items():
+                patch.setenv(name, value)
+            if cwd is not None:
+                patch.chdir(cwd)
+            patch.setattr(sys, "argv", ["holdfast", *given])
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as end:
+                main()
+        printed = capsys.readouterr()
+        status = end.value.code if isinstance(end.value.code, int) else 0
+        return subprocess.CompletedProcess(given, status, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
     """``python -m holdfast`` as a process of its own."""
 
     def call(*words: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -33,8 +33,3 @@ def test_what_is_quick_needs_no_word(at, capsys):
     for seconds, done in ((5, 0), (6, 500), (6.5, 1000), (7, 0), (8, 1000)):
         at(seconds, done)
     assert capsys.readouterr().err == ""
-
-
-def test_none_for_the_quiet():
-    assert progress.decoding_lines(quiet=True) is None
-    assert isinstance(progress.decoding_lines(quiet=False), DecodingLines)

@@ -123,7 +123,7 @@ def test_the_commands_of_the_page_work_in_the_folder(finished, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     for line in commands:
         found = CliRunner().invoke(app, shlex.split(line))
-        assert found.exit_code in (0, 1), found.output  # 2 is bad input
+        assert found.exit_code in (0, 1, 3), found.output  # 2 is bad input
 
 
 def test_the_page_shows_the_measured_seeds():
@@ -249,18 +249,6 @@ def test_a_cancelled_demo_is_an_interruption(finished, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_demo(tmp_path, TINY, lambda name, event: None, cancel)
     assert "scores" not in json.loads((tmp_path / "demo.json").read_text())
-
-
-def test_commands_are_named_as_the_shell_finds_them(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "holdfast"), "demo"])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert verb.program() == ".venv/bin/holdfast"
-    (tmp_path / "holdfast").touch(mode=0o755)
-    assert verb.program() == "holdfast"
-    monkeypatch.setattr("sys.argv", ["pytest"])
-    monkeypatch.setenv("PATH", "")
-    assert verb.program() == "holdfast"
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def flat(side=16):
 """
 
 
-def test_a_network_of_ones_own_code(command, holdfast, shown, tmp_path, monkeypatch):
+def test_a_network_of_ones_own_code(process, holdfast, shown, tmp_path, monkeypatch):
     """The code that a model folder names is imported only if it is named on the command line or in the environment."""
     (tmp_path / "flat_net.py").write_text(OWN_CODE)
     monkeypatch.chdir(tmp_path)
@@ -130,12 +130,12 @@ def test_a_network_of_ones_own_code(command, holdfast, shown, tmp_path, monkeypa
     Encoder(build_backbone("flat_net:flat", side=16), preprocess=preprocess).save_pretrained(tmp_path / "model")
     (shown / "broken.jpg").unlink()
 
-    refused = command("gallery", "create", "g", "--model", "model", cwd=tmp_path)
+    refused = process("gallery", "create", "g", "--model", "model", cwd=tmp_path)
     assert refused.returncode == 1
     assert "run holdfast --code flat_net:flat" in refused.stderr
-    made = command("--code", "flat_net:flat", "gallery", "create", "g", "--model", "model", cwd=tmp_path)
+    made = process("--code", "flat_net:flat", "gallery", "create", "g", "--model", "model", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    added = command("gallery", "add", "g", "shown", cwd=tmp_path, HOLDFAST_CODE="flat_net:flat")
+    added = process("gallery", "add", "g", "shown", cwd=tmp_path, HOLDFAST_CODE="flat_net:flat")
     assert "12 added" in added.stdout
     with pytest.raises(HoldfastError, match="--code flat_net: must be written as"):
         holdfast("--code", "flat_net", "gallery", "stats", tmp_path / "g")

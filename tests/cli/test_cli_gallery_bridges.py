@@ -69,32 +69,3 @@ def test_register_search_versions_and_stats(filled, two_models, holdfast, holdfa
     assert "bridges of version 2:\nversion 1: rotation from 400 pairs" in fits(holdfast("gallery", "versions", filled))
     shown = fits(holdfast("gallery", "stats", filled))
     assert "queries of version 2 on items of older versions:\nversion 1: rotation from 400 pairs" in shown
-
-
-def test_progress_goes_to_stderr_and_errors_are_one_line(filled, two_models, command):
-    words = ("gallery", "register", filled, two_models / "new")
-    done = command(*words, "--new-vectors", two_models / "old.npz")
-    assert done.returncode != 0
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("holdfast: ")
-    assert "vectors of 16 numbers, but the new model's have 24" in done.stderr
-    done = command(*words, "--new-vectors", two_models / "new.npz", "--bridge", "affine", "--bridge-pairs", "300")
-    assert done.returncode == 0, done.stderr
-    assert "version 1: affine from 300 pairs" in done.stdout
-
-
-def test_with_few_pairs_exposure_is_not_measured(filled, two_models, holdfast):
-    words = ("gallery", "register", filled, two_models / "new", "--new-vectors", two_models / "new.npz")
-    printed = fits(holdfast(*words, "--bridge-pairs", "60", "--quiet"))
-    assert "exposure not measured: that takes about 170 pairs" in printed
-    assert "Exposure: 1 =" not in printed + holdfast("gallery", "stats", filled)
-
-
-def test_versions_without_a_bridge_are_named(filled, two_models, holdfast):
-    torch.manual_seed(9)
-    encoder = Encoder.from_pretrained(two_models / "old")
-    with torch.no_grad():
-        encoder.backbone.stages[0][0].weight.mul_(1.5)
-    encoder.save_pretrained(two_models / "other")
-    printed = fits(holdfast("gallery", "register", filled, two_models / "other"))
-    assert "version 1: no bridge, because fewer than 10 items could be embedded" in printed

@@ -51,12 +51,12 @@ def test_every_verb_embeds_where_it_is_told(holdfast, tiny_run, pictures, tmp_pa
 def test_no_gpu_is_said_in_one_line(holdfast, command, tiny_run, pictures, tmp_path, monkeypatch):
     folder = tmp_path / "g"
     create, *others = verbs(folder, tiny_run / "models", pictures)
-    done = command("gallery", *create, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = command("gallery", *create, "--device", "cuda")
     assert done.returncode == 1
     assert done.stderr == "holdfast: device 'cuda' cannot be used: torch sees no GPU; use cpu\n"
     assert not folder.exists()
     holdfast("gallery", *create)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for words in others:
         with pytest.raises(HoldfastError, match="device 'cuda' cannot be used: torch sees no GPU; use cpu"):
             holdfast("gallery", *words, "--device", "cuda")

@@ -49,33 +49,6 @@ def test_there_and_back(holdfast, holdfast_json, upgraded, tmp_path):
         holdfast("gallery", "rollback", upgraded)
 
 
-def test_most_uncertain_first(holdfast, holdfast_json, tiny_run, tmp_path):
-    (tmp_path / "shown").mkdir()
-    for number in range(30):
-        Image.linear_gradient("L").rotate(12 * number).resize((16, 16)).save(tmp_path / "shown" / f"{number:02d}.png")
-    folder, words = tmp_path / "g", ("--order", "uncertain", "--limit", "3", "--probes", "0")
-    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01")
-    holdfast("gallery", "add", folder, tmp_path / "shown")
-    holdfast("gallery", "register", folder, tiny_run / "models" / "02", "--bridge", "none")
-    with pytest.raises(HoldfastError, match="version 2 has no bridge to an older version"):
-        holdfast("gallery", "backfill", folder, *words)
-    holdfast("gallery", "rollback", folder)
-    holdfast("gallery", "register", folder, tiny_run / "models" / "02", "--bridge", "rotation")
-    done = holdfast_json("gallery", "backfill", folder, *words)
-    assert (done["to"], done["order"], done["moved"], done["left"]) == (3, "uncertain", 3, 27)
-
-
-def test_what_a_rollback_would_lose(holdfast, holdfast_json, upgraded, tmp_path):
-    holdfast("gallery", "backfill", upgraded, "--quiet", "--probes", "0")
-    (tmp_path / "shown" / "kind0" / "00.png").unlink()
-    with pytest.raises(HoldfastError, match="1 of version 2's 12 items have no image at hand"):
-        holdfast("gallery", "rollback", upgraded)
-    with pytest.raises(HoldfastError, match="nothing to cancel"):
-        holdfast("gallery", "rollback", upgraded, "--cancel")
-    found = holdfast_json("gallery", "rollback", upgraded, "--drop")
-    assert found == {"version": 2, "newest": 1, "moved": 11, "dropped": 1, "finished": True}
-
-
 def test_interrupted(holdfast, holdfast_json, upgraded, monkeypatch):
     def pressed(*_, **__):
         raise KeyboardInterrupt

@@ -51,21 +51,6 @@ def test_grow_keeps_every_cosine(slots, tmp_path, holdfast, holdfast_json):
     assert "Nothing to do" in holdfast("slots", "grow", *folders, "--to", 50)
 
 
-def test_grow_says_what_it_wrote_as_json(tmp_path, holdfast_json):
-    small, large = save(tmp_path / "small", 40), save(tmp_path / "large", 50)
-    copies = holdfast_json("slots", "grow", small, large, "--to", 50, "--out", tmp_path / "out")
-    assert copies == {
-        "slots": 50,
-        "models": [
-            {"model": str(small), "written": str(tmp_path / "out" / "small"), "from": 40, "to": 50},
-            {"model": str(large), "written": str(tmp_path / "out" / "large"), "from": 50, "to": 50},
-        ],
-    }
-    in_place = {"model": str(small), "written": str(small), "from": 40, "to": 50}
-    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": [in_place]}
-    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": []}
-
-
 def test_all_or_nothing(tmp_path, holdfast):
     good, bad = save(tmp_path / "good"), save(tmp_path / "bad", registry=False)
     files = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
@@ -137,7 +122,7 @@ def test_evaluate_refuses_models_that_do_not_belong_together(tiny_run, tmp_path,
 def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, holdfast):
     """As evaluate does: features alone cannot tell that two classes have changed places."""
     shutil.copytree(tiny_run, tmp_path / "run")
-    words = ["check", tmp_path / "run", "--resamples", 100, "--json"]
+    words = ["check-history", tmp_path / "run", "--json"]
     judged = holdfast(*words, status=1)
     config = tmp_path / "run" / "models" / "03" / "config.json"
     good = config.read_text()

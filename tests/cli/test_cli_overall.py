@@ -9,7 +9,7 @@ import torch
 from holdfast.cli import progress
 from holdfast.cli.progress import Position
 from holdfast.cli.sweep_progress import OVERALL_SECONDS, Bars, Lines, OverallProgress, sweep_display
-from holdfast.train.events import EvaluationBegan, RunEnded, RunFailed, RunWarning, StepsDone, TaskBegan, TasksPlanned
+from holdfast.train.events import RunEnded, StepsDone, TaskBegan, TasksPlanned
 from holdfast.train.experiments.assemble import SharedData
 from papers.sweeps.plan import plan, remaining_steps
 from papers.sweeps.sweep import SweepOptions, run_all
@@ -79,29 +79,6 @@ def test_steps_done_before_count_neither_as_speed_nor_as_left(follow):
     assert follow.seconds_left() == 4 / 20 * 130
 
 
-def test_a_failed_run_takes_no_more_time(follow):
-    follow.remaining = dict.fromkeys("abc", 100)
-    follow.hear(0, "a", PLAN, begin(1))
-    follow.hear(10, "a", pulse(1, 10), RunFailed("NaN"))
-    assert follow.seconds_left() == 10 / 10 * 200
-    assert follow.text() == "0 of 3 done, 1 failed, 3:20 left"
-
-
-def test_what_is_not_known_is_taken_for_the_mean_of_what_is(follow):
-    """As in pre-training, where a model tells its steps when it begins."""
-    follow.hear(0, "a", PLAN, begin(1))
-    follow.hear(0, "b", TasksPlanned([200]), begin(1))
-    follow.hear(6, "a", pulse(1, 30))
-    assert follow.left == 70 + 200 + 150
-
-
-def test_nothing_is_left_at_the_end(follow):
-    for name in "abc":
-        follow.hear(1, name, PLAN, begin(2))
-        follow.hear(9, name, EvaluationBegan(), DONE)
-    assert follow.text() == "3 of 3 done"
-
-
 def test_plain_lines_say_it_when_a_run_ends_and_else_once_a_minute(now, capsys):
     lines = Lines(["a", "b", "c"])
     lines.expect(lambda: dict.fromkeys("abc", 100))
@@ -145,16 +122,6 @@ def test_a_terminal_shows_it_above_the_runs(now, monkeypatch):
     assert max(map(len, shown)) <= 80
 
 
-@pytest.mark.parametrize("kind", [Lines, Bars])
-def test_of_a_single_run_nothing_is_said_twice(kind, capsys, now):
-    with kind(["a"]) as show:
-        show.expect(lambda: pytest.fail("a single run is not counted ahead"))
-        for event in (PLAN, begin(1), pulse(1, 20), DONE):
-            now[0] += 100
-            show("a", event)
-    assert "all runs" not in capsys.readouterr().err
-
-
 def test_remaining_steps_are_those_that_runs_announce(tiny_recipe, tmp_path):
     """Counted before anything begins, with what is done already left out."""
     runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"], tasks=[2, 3], settings=["train.epochs=1"])
@@ -173,19 +140,3 @@ def test_remaining_steps_are_those_that_runs_announce(tiny_recipe, tmp_path):
     assert remaining_steps(runs, tmp_path, shared) == {
         name: sum(steps[1:]) if "-er-" in name else 0 for name, steps in announced.items()
     }
-
-
-def test_runs_that_cannot_be_laid_out_have_nothing_ahead(tiny_recipe, tmp_path):
-    class Broken(SharedData):
-        def open_set(self, recipe):
-            raise RuntimeError("a reader with a defect")
-
-    runs = plan([str(tiny_recipe)], seeds=[0, 1])
-    assert set(remaining_steps(runs, tmp_path, Broken()).values()) == {0}
-
-
-def test_warnings_are_shown_to_the_quiet_too(capsys):
-    with sweep_display(["a", "b"], quiet=True) as display:
-        for event in (begin(1), RunWarning("3 images are gone"), DONE):
-            display("a", event)
-    assert capsys.readouterr() == ("", "a: warning: 3 images are gone\n")

@@ -50,16 +50,6 @@ def test_steps_of_the_whole_run_are_counted():
     assert (position.tasks, position.steps) == (2, 10)
 
 
-def test_a_single_task_is_not_numbered():
-    """``start`` and ``update`` train one task, and their users do not think in tasks."""
-    position = Position()
-    stages = []
-    for event in [TasksPlanned([4]), TaskBegan(1, 0, 4, 2, "eager"), EVENTS[3], FeaturesBegan(1)]:
-        position.follow(event)
-        stages.append(position.stage)
-    assert stages == ["reading data", "training", "training, epoch 1", "training, features"]
-
-
 def test_a_resumed_run_is_shown_where_it_is(clock):
     """Task 1 was found finished, task 2 goes on at its third step: six of ten steps are done, and none by us."""
     position = Position()
@@ -69,15 +59,6 @@ def test_a_resumed_run_is_shown_where_it_is(clock):
     assert position.seconds_left() is None
     position.follow(StepsDone(2, 4))
     assert position.seconds_left() == 1.0  # two steps took the one second there was, two are left
-
-
-def test_a_long_epoch_has_lines_too(clock, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.5)
-    lines = Lines("er")
-    for event in [*EVENTS[:2], *(StepsDone(1, step) for step in (1, 2, 3))]:
-        lines(event)
-    shown = capsys.readouterr().err.splitlines()
-    assert [line.split(",")[1] for line in shown[1:]] == [" step 1/10", " step 2/10", " step 3/10"]
 
 
 def test_plain_lines(clock, capsys):
@@ -92,20 +73,6 @@ def test_plain_lines(clock, capsys):
     assert shown[1].endswith(" left")
     assert shown[-1].startswith("er: done, step 10/10")
     assert len(shown) == 5  # two tasks begun, one ended, the matrix, the end
-
-
-def test_what_was_found_finished_has_no_steps(capsys):
-    Lines("models/1")(RunEnded())
-    assert capsys.readouterr().err == "models/1: done\n"
-
-
-def test_bar(capsys):
-    with Bar("er") as bar:
-        for event in EVENTS:
-            bar(event)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "done" in printed.err
 
 
 @pytest.mark.parametrize(("events", "erased"), [([], True), (EVENTS[:4], False)])
@@ -127,11 +94,6 @@ def test_quiet(capsys):
     assert isinstance(run_display("er"), Lines)  # stderr is no terminal here
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")])
-def test_clock(seconds, shown):
-    assert progress.clock(seconds) == shown
-
-
 class OneLine(io.StringIO):
     """Ends the display's thread after a line."""
 
@@ -142,20 +104,6 @@ class OneLine(io.StringIO):
     def flush(self):
         self._display.__exit__(None, None, None)
         self._display._ended.set()
-
-
-@pytest.mark.parametrize(
-    ("now", "line"),
-    [(("fitting the bridge", 0, 1), "fitting the bridge, 0:"), (("searching", 1, 4), "searching, 25 %, 0:")],
-)
-def test_a_stage_that_reports_nothing_shows_that_it_lives(now, line, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    display = StageProgress("adopt", quiet=False)
-    display(*now)
-    stream = OneLine(display)
-    display._print_lines(stream)  # what the thread runs
-    assert stream.getvalue().startswith(f"adopt: {line}")
-    assert stream.getvalue().endswith(" so far\n")
 
 
 def test_the_time_left_in_a_stage(monkeypatch):
@@ -171,13 +119,6 @@ def test_the_time_left_in_a_stage(monkeypatch):
     assert stream.getvalue() == "check: gallery.npz, 30 %, 1:17 left\n"
     display("queries.npz", 50, 100)
     assert display._left() == ""  # the first block of another stage only starts its clock
-
-
-def test_stages_in_quiet(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    with StageProgress("adopt", quiet=True) as shown:
-        shown("searching", 1, 4)
-    assert capsys.readouterr().err == ""
 
 
 def test_the_error_of_a_task_begins_on_a_line_of_its_own(monkeypatch):

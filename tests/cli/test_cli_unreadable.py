@@ -107,21 +107,6 @@ def test_split_folders(tmp_path):
     assert "is for folders, and this is a file" in run(*words, "--split-folders", "yes")[2]
 
 
-def test_nothing_is_left(tmp_path):
-    (tmp_path / "photos" / "a").mkdir(parents=True)
-    (tmp_path / "photos" / "a" / "1.png").write_bytes(b"no image")
-    error = run("start", "--data", tmp_path / "photos", "--out", tmp_path / "1", "--skip-unreadable", *SMALL)[2]
-    assert "photos: no image is left (1 problem: a/1.png: not readable as an image" in error
-
-
-def test_the_options_are_for_images(tmp_path):
-    np.savez(
-        tmp_path / "v.npz", features=np.random.default_rng(0).normal(size=(40, 8)).astype("f4"), labels=[0, 1] * 20
-    )
-    error = run("start", "--data", tmp_path / "v.npz", "--out", tmp_path / "1", "--skip-unreadable")[2]
-    assert "are for folders of images" in error
-
-
 def test_gallery_add_follows_the_same_rules(tiny_run, tmp_path):
     pytest.importorskip("qdrant_edge")
     gallery = tmp_path / "g"

@@ -140,14 +140,6 @@ def test_evaluate(holdfast, holdfast_json, tiny_run, tmp_path):
     assert "Self-tests, template" in text
 
 
-def test_evaluate_verification(holdfast_json, tiny_run, tmp_path):
-    folder = shutil.copytree(tiny_run, tmp_path / "run")
-    printed = holdfast_json("evaluate", folder, "--scores", "auc,tar@far=0.01")
-    for protocol in printed["protocols"].values():
-        for score in ("auc", "tar@far=0.01"):
-            assert all(0 <= cell <= 1 for t, row in enumerate(protocol["extras"][score]) for cell in row[: t + 1])
-
-
 def test_doctor(holdfast, holdfast_json, tmp_path):
     checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
     assert all(check.keys() == {"name", "state", "found"} for check in checks.values())
@@ -175,12 +167,6 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
     }
     checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
     assert {modules.get(name, name) for name in packages} <= checks
-
-
-def test_doctor_looks_for_every_library_that_is_needed(holdfast_json, tmp_path):
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {re.match(r"[\w-]+", need)[0] for need in project["dependencies"]}
-    assert needed <= {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
 
 
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
@@ -212,18 +198,6 @@ def test_doctor_without_the_extra_train(holdfast_json, monkeypatch, tmp_path):
     assert "pip install '.[train]'" in checks["data sets"]["found"]
 
 
-def test_a_gpu_is_looked_for_where_there_may_be_one(monkeypatch, tmp_path):
-    from holdfast.cli import doctor
-
-    monkeypatch.setattr("holdfast.core.environment.version", lambda name: "2.9.0")
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert not doctor._may_have_gpu(tmp_path)
-    (tmp_path / "nvidia0").touch()
-    assert doctor._may_have_gpu(tmp_path)
-    monkeypatch.setattr("holdfast.core.environment.version", lambda name: "2.9.0+cpu")
-    assert not doctor._may_have_gpu(tmp_path)
-
-
 def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     holdfast_json("evaluate", folder, "--scores", "mAP")
@@ -246,17 +220,6 @@ def test_resuming_a_finished_run_without_recorded_protocols(holdfast_json, tiny_
     assert after["protocols"] == before["protocols"]
 
 
-def test_numbers_in_tables_are_never_cut(holdfast, tiny_run, tmp_path):
-    folder = shutil.copytree(tiny_run, tmp_path / "run")
-    scores = "top1,top5,mAP,auc,tar@far=0.01"
-    text = holdfast("evaluate", folder, "--scores", scores)
-    assert "…" not in text
-    (row,) = (line for line in text.splitlines() if line.startswith(" template"))
-    assert len(row.split()) == 9
-    for score in scores.split(","):
-        assert f"{score} %" in text
-
-
 def test_long_names_are_wrapped_and_their_scores_are_shown(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     print_table(["run", "AC", "AA %"], [["long-name-" * 12, "0.123", "45.67"]], right=(1, 2))
@@ -266,11 +229,11 @@ def test_long_names_are_wrapped_and_their_scores_are_shown(capsys, monkeypatch):
     assert "0.123   45.67" in lines[3]
 
 
-def test_a_terminal_without_unicode(command, tiny_run):
-    found = command("check-history", tiny_run, PYTHONIOENCODING="latin-1")
+def test_a_terminal_without_unicode(process, command, tiny_run):
+    found = process("check-history", tiny_run, PYTHONIOENCODING="latin-1")
     assert "Traceback" not in found.stderr
     assert found.returncode in (0, 1)
-    assert command("check-history", tiny_run, "--json", PYTHONIOENCODING="ascii").stdout.isascii()
+    assert command("check-history", tiny_run, "--json").stdout.isascii()
 
 
 def test_help_shows_defaults(holdfast):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from holdfast import check
-from holdfast.checks.inputs import read_relevance
+from holdfast.checks.judgements import read_judgements
 from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_array, read_tensors
@@ -75,7 +75,7 @@ READERS = {
     "features in npz": (lambda path: read_features(path, "query"), "f.npz"),
     "features in parquet": (lambda path: read_features(path, "query"), "f.parquet"),
     "metadata in CSV": (read_metadata, "f.csv"),
-    "relevance in CSV": (read_relevance, "f.csv"),
+    "relevance in CSV": (read_judgements, "f.csv"),
     "a matrix in CSV": (read_matrix, "f.csv"),
     "vectors in npz": (lambda path: load_split("vectors", "all", path.parent, path=path.name), "f.npz"),
 }

@@ -61,14 +61,6 @@ def test_not_comparable_is_a_dash_and_no_failure(tmp_path):
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.S)
 
 
-def test_tooltips_tell_the_comparison(tmp_path):
-    page = page_of(made_run(tmp_path / "a"))
-    assert (
-        "Model 2 searching the gallery of model 1: 50.0 %, model 1 itself 50.0 % (+0.0 points): not compatible" in page
-    )
-    assert "Model 3 searching the gallery of model 1: 55.0 %, model 1 itself 50.0 % (+5.0 points): compatible" in page
-
-
 def test_everything_is_escaped(tmp_path):
     evil = '<script>alert("x")</script>'
     folder = made_run(
@@ -94,16 +86,6 @@ def test_nothing_outside_is_asked_for(tmp_path):
     assert "default-src 'none'" in page
 
 
-def test_both_protocols_are_there_and_can_be_chosen(tmp_path):
-    page = page_of(made_run(tmp_path / "a"))
-    assert len(matrices(page)) == 2
-    for i, name in enumerate(("Template", "Instance")):
-        assert f'<label for="protocol-{i}">{name}</label>' in page
-        assert f"#protocol-{i}:checked ~ .view-{i}" in page
-        assert f"{name} protocol" in page
-    assert page.count(" checked>") == 1
-
-
 def test_one_protocol_needs_no_switch(tmp_path):
     page = page_of(made_run(tmp_path / "a", protocols=("template",)))
     assert '<label for="protocol-0" hidden>' in page
@@ -118,31 +100,6 @@ def test_headline_and_bold_name_the_best(tmp_path):
     assert "next is ER with 0.0&nbsp;%" in page
     assert "<strong>60.00</strong>" in page
     assert "<strong>0.00</strong>" not in page
-
-
-def test_headline_where_runs_are_level(tmp_path):
-    """All that share the highest ACA are named; where nobody has a compatible pair, AA is what is told."""
-    level = [made_run(tmp_path / name, method=name, matrix=[[0.5, 0], [0.6, 0.7]]) for name in ("er", "cvs", "bct")]
-    assert "shares the highest compatible accuracy (ACA) of 3 runs, 60.0&nbsp;%; also CVS, BCT-ER." in page_of(*level)
-    none = [
-        made_run(tmp_path / f"no-{name}", method=name, matrix=[[0.5, 0], [0.1, last]])
-        for name, last in (("er", 0.3), ("fan", 0.6), ("lce", 0.3))
-    ]
-    page = page_of(*none)
-    assert "With FAN, the one pairing of a newer model with an older gallery works no better than" in page
-    assert "None of 3 runs has such a pairing; its average accuracy (AA) is the highest, 40.0&nbsp;%." in page
-    assert "shares the highest" not in page
-
-
-def test_nothing_is_bold_where_all_runs_are_level(tmp_path):
-    def bold(*matrices):
-        runs = [made_run(tmp_path / f"{i}", matrix=m, protocols=("template",)) for i, m in enumerate(matrices)]
-        return re.findall("<strong>(.*?)</strong>", page_of(*runs))
-
-    fails = [[0.5, 0], [0.1, 0.6]]
-    assert bold(fails, fails) == []  # AC and ACA 0 for both, and the same AA
-    assert bold(fails, [[0.5, 0], [0.1, 0.9]]) == ["50.00"]  # only AA tells them apart
-    assert bold(fails, [[0.5, 0], [None, 0.9]]) == []  # one of them has no scores
 
 
 def test_runs_that_cannot_be_compared_are_not_ranked(tmp_path):
@@ -166,15 +123,6 @@ def test_unknown_method_keeps_its_name(tmp_path):
     assert "my_method" in page_of(made_run(tmp_path / "a", method="my_method"))
 
 
-def test_settings_that_differ_have_a_column_each(tmp_path):
-    runs = [made_run(tmp_path / "a"), made_run(tmp_path / "b", method="er")]
-    for run, rate in zip(runs, (0.1, 0.2), strict=True):
-        (run / "recipe.toml").write_text(f"epochs = 70\n[optim]\nlr = {rate}\n")
-    page = page_of(*runs)
-    assert '<tr class="differs"><th scope="row">optim.lr</th><td>0.1</td><td>0.2</td></tr>' in page
-    assert page.count('<th scope="row">epochs</th><td>70</td></tr>') == 1
-
-
 def test_one_model_only(tmp_path):
     page = page_of(made_run(tmp_path / "a", matrix=[[0.5]]))
     assert "has one model so far" in page
@@ -194,49 +142,6 @@ def test_write_report_is_one_file_and_needs_a_run(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     with pytest.raises(HoldfastError, match="at least one run"):
         write_report([], out)
-
-
-def test_a_method_that_maps_old_galleries_is_named(tmp_path):
-    import json
-
-    from papers.run_pages import read_run, render
-
-    matrix = [[0.5, None], [0.6, 0.7]]
-    scores = {"AC": 1.0, "AA": 0.6, "ACA": 0.6, "AC_tau": [None, 1.0], "AA_tau": [0.5, 0.6], "matrix": matrix}
-    for maps, shown in (([2], True), ([], False)):
-        record = {"method": "fan", "protocols": {"template": scores}, "maps": maps}
-        (tmp_path / "metrics.json").write_text(json.dumps(record))
-        assert ("passed a learned map" in render([read_run(tmp_path)])) is shown
-
-
-def update(shrank, moved, average):
-    kind = {"holds_on_average": average}
-    return {
-        "from": 1, "to": 2, "num_classes": 10, "shrank": shrank, "moved": moved, "old_class_mean": 36.4,
-        "same": kind, "different": kind,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("updates", "words"),
-    [
-        (
-            [update(1.0, 0.0, False)],
-            ["holds in this run", "prototypes stayed", "no cap grew", "36°", "Eq. 1a holds in 0"],
-        ),
-        (
-            [update(0.7, 0.0, True)],
-            ["does not hold", "caps grew in 3 of 10", "1 → 2 (3 of 10)", "Eq. 1b in 1 of 1 update."],
-        ),
-        ([update(1.0, 12.3, True)], ["does not hold", "moved by up to 12.3°", "no cap grew"]),
-        ([], ["the assumption is not tested"]),
-    ],
-)
-def test_the_verdict_on_the_theorems_assumption(updates, words):
-    from papers.run_pages.stationarity import verdict
-
-    found = verdict({"updates": updates})
-    assert all(word in found for word in words), found
 
 
 def bridged_run(folder, evil=""):
@@ -271,15 +176,6 @@ def test_bridged_scores_are_shown_beside_the_plain_ones(tmp_path):
     assert "d-Simplex-HOC, rotation, 1,000 images" in page
     assert "It is not the AC of papers" in page
     assert "AC-R" not in page_of(made_run(tmp_path / "b"))
-
-
-def test_exposure_with_and_without_bridges(tmp_path):
-    rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", page_of(bridged_run(tmp_path / "a")))
-    shown = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
-    assert ["none", "raw", "60.0", "0.01, 1.90", "0.05, 1.80"] in shown
-    assert ["rotation", "scaled", "88.0", "0.93, –", "0.97, 1.02"] in shown
-    assert ["re-embedded", "", "90.0", "1", "1"] in shown
-    assert ["1", "50.0", "50.0", "0.01", "0.05", "–", "–"] in shown
 
 
 def test_bridged_records_are_escaped_and_checked(tmp_path):

@@ -2,13 +2,11 @@
 
 import json
 import math
-import re
 
 import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.reports.figures import LABEL_GAP, Line, chart
 from papers.run_pages import read_run
 from papers.run_pages.records import flatten
 
@@ -81,19 +79,3 @@ def test_invalid_recipe(tmp_path):
 
 def test_flat_keys():
     assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {"a.b": 1, "a.c.d": 2, "e": [3]}
-
-
-def test_end_labels_do_not_cover_each_other():
-    lines = [Line(f"run {i}", i, [1, 2], [0.5, 0.02 * (i % 2)]) for i in range(8)]
-    svg = chart(lines, "AC", "task", top=1.0)
-    places = sorted(float(y) for y in re.findall(r'<text x="\d+" y="([\d.]+)"><title>', svg))
-    assert len(places) == 8
-    assert np.diff(places).min() >= LABEL_GAP - 0.11
-
-
-def test_chart_leaves_out_nan_and_survives_nothing():
-    svg = chart([Line("a", 0, [1, 2, 3], [math.nan, 0.5, 0.6])], "AC", "task")
-    assert svg.count("<circle") == 2
-    assert "nan" not in svg
-    assert "No values" in chart([Line("a", 0, [1], [math.nan])], "AC", "task")
-    assert "<svg" in chart([Line("a", 0, [1], [0.0])], "AC", "task", from_zero=False)

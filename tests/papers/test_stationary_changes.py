@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from papers.stationary import Results
 from papers.stationary.pages import PAGES
-from papers.stationary.result_page import EVERYTHING
 from papers.stationary.studies.open_details import CHANGES
 from papers.stationary.study_runs import StudyRun
 
@@ -60,17 +58,3 @@ def set_to(settings: tuple[str, ...] | list[str]) -> set[float]:
 @pytest.mark.parametrize("change", [c for c in CHANGES if c.settings], ids=lambda c: f"{c.run.name}")
 def test_numbers_in_the_words_of_a_question(change):
     assert said(change.about) <= set_to(change.settings)
-
-
-def test_numbers_in_the_words_of_a_part(tmp_path):
-    runs = PAGES["parts"].runs()
-    rows = PAGES["parts"].rows(Results(tmp_path), EVERYTHING)
-    checked = 0
-    for run, row in zip(runs, rows, strict=True):
-        if run.settings and said(row["part"]):
-            base = replace(run, settings=(), study="tuned", change="").recipe
-            before = {base["method"].get("slots"), base["train"]["epochs"]}
-            assert said(row["part"]) <= set_to(run.settings) | before, row["part"]
-            assert said(row["part"]) & set_to(run.settings), row["part"]
-            checked += 1
-    assert checked == 18  # 70 epochs, lambda twice and the views of two others at 7 and 16 tasks; slots at all four

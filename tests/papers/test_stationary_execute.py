@@ -343,59 +343,6 @@ def test_another_failure_is_no_record(runs, tmp_path, monkeypatch):
     assert Results(tmp_path / "results").missing(runs[:1]) == runs[:1]
 
 
-def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    a, b = (RunFolder(tmp_path / name) for name in "ab")
-    for folder in (a, b):
-        folder.path.mkdir()
-        folder.recipe.write_text("")
-    share = DeviceShare()
-    share.see(a, "begin")
-    clock[0] = 10.0  # a alone: 10
-    share.see(b, "begin")
-    clock[0] = 16.0  # both: 3 each
-    assert share.see(a, "epoch") == pytest.approx(13)
-    clock[0] = 20.0  # both: 2 each
-    assert share.see(b, "done") == pytest.approx(5)
-    clock[0] = 21.0  # a alone again
-    assert share.see(a, "epoch") == pytest.approx(16)
-    share.leave(a)
-    clock[0] = 50.0  # nobody
-    later = DeviceShare()
-    later.see(a, "begin")
-    clock[0] = 52.0
-    assert later.see(a, "done") == pytest.approx(18)
-
-
-def test_device_time_is_kept_now_and_then_and_at_the_end(tmp_path, monkeypatch):
-    """An epoch may be shorter than a write that reaches the disk."""
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    folder = RunFolder(tmp_path)
-    folder.recipe.write_text("")
-    kept, share, writes = tmp_path / "device_time.json", DeviceShare(), []
-    for clock[0] in range(100):
-        share.see(folder, "epoch")
-        writes.append(json.loads(kept.read_text())["seconds"] if kept.exists() else None)
-    assert sorted({seconds for seconds in writes if seconds is not None}) == [31, 62, 93]
-    clock[0] = 105.0
-    share.leave(folder)
-    assert json.loads(kept.read_text()) == {"seconds": 105}
-
-
-def test_within_a_long_epoch_device_time_is_kept_too(tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    folder = RunFolder(tmp_path)
-    folder.recipe.write_text("")
-    share = DeviceShare()
-    share.see(folder, "begin")
-    for clock[0] in range(0, 3600, 10):
-        share.see(folder, "pulse")
-    assert json.loads((tmp_path / "device_time.json").read_text())["seconds"] >= 3590 - 40
-
-
 def test_what_a_failed_run_had_is_kept_for_its_next_try(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])

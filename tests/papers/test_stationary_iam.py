@@ -5,18 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from holdfast.core.storage import without_nan
-from holdfast.metrics import compatibility_summary
 from holdfast.train.encoders import build_backbone
 from holdfast.train.experiments.models import named_models
 from holdfast.train.experiments.schema import Recipe, check_recipe
-from papers.stationary import PAGES, Results, Selection
+from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.fig10 import AXES, CENTRE, ablation_run
 from papers.stationary.formatting import score
-from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_notes
+from papers.stationary.iam_runs import iam_run, pretraining_notes
 from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, planned_steps, predicted_minutes
@@ -168,130 +165,8 @@ def test_epochs_are_those_on_record(tmp_path, fake):
     assert "(50 classes, 30 epochs)" in note
 
 
-def test_rows_from_other_weights_are_named(tmp_path, fake):
-    """A run counts as different only against runs of models with the same name, and of equally many tasks."""
-    runs = [iam_run("replaced", method, 31) for method in ("simplex_hoc", "simplex_fd", OURS, "er")]
-    short = iam_run("replaced", "simplex_hoc", 7)
-    for run, loss in zip(runs[:3], (1.25, 1.5, 1.25), strict=True):
-        from_models(fake, run, tmp_path, resnet18=loss)
-    from_models(fake, runs[3], tmp_path, other=2.0)
-    from_models(fake, short, tmp_path, resnet18=1.75)
-    _, note = pretraining_notes(Results(tmp_path), [*runs, short])
-    assert note == (
-        "The models were pre-trained more than once with these settings; d-Simplex-FD started from other weights than"
-        " the rest."
-    )
-    assert len(list(pretraining_notes(Results(tmp_path), [runs[0], *runs[2:], short]))) == 1
-
-
-def test_every_page_says_what_the_models_were_trained_on(tmp_path):
-    (note,) = pretraining_notes(Results(tmp_path), [iam_run("replaced", "er", 7)])
-    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in note
-    assert [name.split("/")[1].partition("-")[0] for name in pretrained_models("architectures")] == [
-        "resnet18",
-        "senet18",
-        "regnety_400mf",
-    ]
-    for name in NAMES[1:]:
-        for table in PAGES[name].tables(Results(tmp_path), EVERYTHING):
-            assert any(note.startswith("Models pre-trained on tinyimagenet32") for note in table.notes), table.title
-
-
 def test_an_ac_above_zero_is_never_shown_as_zero():
     assert [score("AC", value) for value in (0.0, 0.0043, 0.005, 0.0051)] == ["0.00", "<0.01", "0.01", "0.01"]
     assert score("AC", 0.002, 0.004) == "<0.01±0.00"
     assert score("ACA", 0.00001) == "0.00"
     assert score("AC", -0.001) == "-0.00"
-
-
-def test_table_six_says_what_its_seeds_change(tmp_path):
-    (table,) = PAGES["table6"].tables(Results(tmp_path), EVERYTHING)
-    assert read_study_recipe("pretrain/tinyimagenet32")["seed"] == 0
-    assert any("the same models, pre-trained once with seed 0" in note for note in table.notes)
-    named = {tuple(named_models(one.recipe["scenario"])) for one in PAGES["table6"].runs()}
-    assert len(named) == 1  # whatever the seed
-
-
-def unequal(record, path, first):
-    """The record as of models whose features change size at task ``first``."""
-    for scores in record["protocols"].values():
-        matrix = np.array(scores["matrix"], dtype=float)
-        matrix[first - 1 :, : first - 1] = np.nan
-        scores.update(compatibility_summary(matrix), matrix=matrix.tolist())
-    path.write_text(json.dumps(without_nan(record)))
-
-
-def test_rows_tables_and_figures(tmp_path, fake):
-    made = {
-        one.path: fake(one, tmp_path)
-        for one in RUNS_BY_PATH.values()
-        if one.method in ("er", "simplex_hoc")
-        and (not one.change or one.change in ("buffer-0", "buffer-300", "rate-0.01"))
-    }
-    er, hoc = (iam_run("architectures", method, 31).path for method in ("er", "simplex_hoc"))
-    unequal(made[er], tmp_path / er, 21)
-    results = Results(tmp_path)
-    figures = {figure.name: figure for name in NAMES for figure in PAGES[name].figures(results)}
-    assert set(figures) == {"fig6", "fig7", "fig9", "fig10"}
-    for name, figure in figures.items():
-        figure.draw(figure.data, tmp_path / f"{name}.png")
-        assert Image.open(tmp_path / f"{name}.png").width > 400
-    assert [panel["replaced"] for panel in figures["fig6"].data] == [[11, 21], []]
-    assert {tuple(panel["replaced"]) for panel in figures["fig7"].data} == {(3, 5)}
-    assert "Boxed indices: the first models after a replacement (3 and 5)." in figures["fig7"].caption
-    rate, buffer, images = figures["fig10"].data  # the paper's order
-    assert [point[0] for point in rate["points"]] == ["0.001 (paper's)", "0.01"]
-    assert list(buffer["lines"]) == ["0", "20 (paper's)", "300"]
-    assert [point[0] for point in images["points"]] == ["300 (paper's)"]
-    rows = {row["method"]: row for row in PAGES["table7"].rows(results, EVERYTHING)}
-    expected = made[hoc]["protocols"]["template"]["AA_tau"]
-    assert [pair["AA"] for pair in rows["simplex_hoc"]["up_to"]] == [expected[i] for i in (10, 19, 20, 30)]
-    table, ranking = PAGES["table7"].tables(results, EVERYTHING)
-    assert ranking.title == "The paper's ranking"
-    assert [line[0] for line in ranking.rows] == ["11", "11", "20", "20"]  # in the end ER cannot be compared
-    lines = {line[0]: line[1:] for line in table.rows}
-    assert lines["ER"][1] != "–"
-    assert lines["ER"][3] != "–"
-    assert lines["ER"][5] == lines["ER"][7] == "–"
-    assert lines["ER"][8:] == ["0.00 53.29", "0.00 41.39", "– –"]
-    assert lines["FAN"][0] == "missing"
-    assert ", seed 0; dotted: a model of another architecture comes in;" in figures["fig9"].caption
-    table, ranking = PAGES["table6"].tables(results, EVERYTHING)
-    assert ranking.title == "The paper's ranking"
-    shown = {(line[0], line[1]): line for line in table.rows}
-    assert shown["31", "ER"][-2] == "<0.01 31.30"
-    assert shown["7", "d-Simplex-HOC"][5] == "3"
-
-
-def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
-    """Items that came before the last replacement, which is task 5 of 7."""
-    one = iam_run("replaced", "simplex_hoc", 7)
-    record = fake(one, tmp_path)
-    versions = [
-        {"model": k, "share_of_gallery": 0.1 * k / 2.8, "share_of_hits": 0.01 * k, "score_offset": -0.1 / k}
-        for k in range(1, 8)
-    ]
-    record["mixed"] = {"accuracy": [0.2, 0.5], "reindexed": [0.2, 0.6], "queries": [9, 9], "versions": versions}
-    (tmp_path / one.path).write_text(json.dumps(record))
-    (table,) = PAGES["mixed"].tables(Results(tmp_path), Selection(methods=["simplex_hoc"], tasks=[7]))
-    (line,) = table.rows
-    assert line[2:] == ["d-Simplex-HOC", "50.00", "60.00", "35.71", "10.00", "-0.10 to -0.03"]
-    (table,) = PAGES["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
-    assert table.rows[0][3] == "missing"
-
-
-def test_pairs_with_a_replacement_between_them_are_counted_alone(tmp_path, fake):
-    """Tasks 1 and 2, 3 and 4, and 5 to 7 of 7 share a network: 16 of the 21 pairs have a replacement between them."""
-    (one,) = [run for run in PAGES["replacing"].runs() if (run.method, run.tasks, run.change) == ("er", 7, "again")]
-    record = fake(one, tmp_path)
-    matrix = np.where(np.tri(7) > 0, 0.4, np.nan)
-    np.fill_diagonal(matrix, 0.5)
-    matrix[1, 0] = matrix[6, 4] = 0.6  # compatible, with the same network
-    matrix[2, 1] = matrix[4, 3] = matrix[6, 0] = 0.6
-    record["protocols"]["template"]["matrix"] = matrix.tolist()
-    (tmp_path / one.path).write_text(json.dumps(without_nan(record)))
-    row = PAGES["replacing"].rows(Results(tmp_path), EVERYTHING)[0]
-    assert (row["across"], row["newest"]) == ([3, 16], 0.5)
-    (table,) = PAGES["replacing"].tables(Results(tmp_path), EVERYTHING)
-    assert table.rows[0][5:7] == ["3/16", "50.00"]
-    assert table.rows[1][2:7] == ["missing", "", "", "", ""]

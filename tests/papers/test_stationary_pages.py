@@ -3,22 +3,18 @@
 import json
 import re
 import statistics
-from pathlib import Path
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
 from holdfast.core.errors import HoldfastError
-from papers.run_pages import METHOD_NAMES
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import commit_note, markdown, plain
 from papers.stationary.pages import DRAWINGS
 from papers.stationary.plots import fingerprint
 from papers.stationary.result_page import EVERYTHING, Table
-from papers.stationary.studies.validation_tries import METHODS
 from papers.stationary.table2 import PAPER, WITHOUT, table2_run
 
 
@@ -74,33 +70,6 @@ def test_what_was_not_run_is_missing(some):
     assert re.search(found, shown, re.MULTILINE)
 
 
-def test_rows_of_table_eight_have_axis_and_value(some):
-    rows = json.loads(reproduce("table8", "--render", "--results", some[0], "--json").stdout)
-    assert len(rows) == 18
-    found = {(row["axis"], row["value"]) for row in rows if row["seeds"]}
-    assert found == {("K", 100), ("lambda", 0.1), ("rho", 5), ("lambda", 0.25), ("lambda", 0.5)}
-    assert {row["set"] for row in rows} == {"paper"}
-    assert all(row["paper"] for row in rows)
-
-
-def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
-    for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
-        fake(table2_run("simplex_hoc", PAPER, 7, seed), tmp_path, commit=commit)
-    fake(table2_run("simplex_hoc", PAPER, 7, order="icarl"), tmp_path, commit=None)
-    selection = Selection(methods=["simplex_hoc"], tasks=[7], orders=["natural"])
-    row, tuned, rotated = PAGES["table2"].rows(Results(tmp_path), selection)
-    assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
-    assert tuned["commits"] == rotated["commits"] == []
-    of_paper, _, of_tuned, *_ = PAGES["table2"].tables(Results(tmp_path), selection)
-    (note,) = [note for note in of_paper.notes if "commit" in note]
-    assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
-    assert note.endswith("Compare AC and small differences over several seeds.")
-    assert not [note for note in of_tuned.notes if "commit" in note]
-    shuffled = Selection(methods=["simplex_hoc"], tasks=[7], orders=["icarl"], sets=["paper"])
-    table, *_ = PAGES["table2"].tables(Results(tmp_path), shuffled)
-    assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
-
-
 def test_uncommitted_changes_are_seen_in_the_note():
     commits = ["0123456789ab+", "0123456789ab", "0123456789ab+", "fedcba987654+ + 0123456789ab"]
     (note,) = commit_note([{"commits": commits}])
@@ -114,51 +83,10 @@ def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
             assert sum("through maps" in note for note in table.notes) == count
 
 
-@pytest.mark.parametrize("name", ["parts", "front"])
-def test_tables_of_both_sets_name_the_set_of_each_row(name, tmp_path):
-    rows = PAGES[name].rows(Results(tmp_path), EVERYTHING)
-    (table,) = PAGES[name].tables(Results(tmp_path), EVERYTHING)
-    assert [line[table.header.index("set")] for line in table.rows] == [row["set"] for row in rows]
-    assert {(row["set"], row["method"] == OURS) for row in rows} == {("paper", False), ("tuned", True)}
-
-
 @pytest.mark.parametrize("name", ["questions", "table8"])
 def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
     assert {row["set"] for row in PAGES[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
     assert all("the paper set" in table.title for table in PAGES[name].tables(Results(tmp_path), EVERYTHING))
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_legend_explains_columns_that_are_there(name, tmp_path):
-    for table in PAGES[name].tables(Results(tmp_path), EVERYTHING):
-        for note in table.notes:
-            explained = re.findall(r"(?:^|\. )(T|n|paper|set): ", note)
-            assert not {word for word in explained if not any(head.startswith(word) for head in table.header)}, note
-
-
-@pytest.mark.parametrize(("name", "data"), [("table3", "mini-imagenet"), ("table4", "CUB_200_2011")])
-def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
-    (run,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(PAGES[name].runs())
-    protocols = fake(run, tmp_path)["protocols"]
-    record, by_instance = protocols["template"], protocols["instance"]
-    rows = json.loads(reproduce(name, "--render", "--results", tmp_path, "--json").stdout)
-    count = {"table3": 34, "table4": 33}[name]  # ours has two rows of Table 3 and one of Table 4
-    assert len(rows) == count
-    (row,) = [row for row in rows if row["seeds"]]
-    assert (row["method"], row["tasks"], row["set"], row["order"]) == ("simplex_hoc", 7, "paper", "natural")
-    assert {score: row[score] for score in ("AC", "AA", "ACA")} == {
-        score: pytest.approx(record[score]) for score in ("AC", "AA", "ACA")
-    }
-    shown = reproduce(name, "--render", "--results", tmp_path).stdout
-    own = f"{record['AC']:.2f}  {100 * record['AA']:.2f}  {100 * record['ACA']:>5.2f}"
-    single = f"{by_instance['AC']:.2f} {100 * by_instance['AA']:.2f} {100 * by_instance['ACA']:.2f}"
-    theirs = {"table3": "0.81 31.45 25.96", "table4": "0.90 41.50 37.72"}[name]
-    assert re.search(rf"^ 7  d-Simplex-HOC +{own}  1  {theirs}  {single}$", shown, re.MULTILINE)
-    first = {"table3": "<0.01 19.14 0.05", "table4": "0.07 38.54 3.08"}[name]
-    assert re.search(rf"^31  ER +missing +0  {first} +–$", shown, re.MULTILINE)
-    assert f"{count - 1} of {count} runs are still missing." in shown
-    assert f"`{data}`" in shown
-    assert "GPU minutes: 2.0 for 1 run at 7 tasks." in shown
 
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
@@ -181,34 +109,10 @@ def test_a_plan_counts_what_can_be_counted(tmp_path):
     assert "1 run, 39,510 steps, about 1 minute of one H200\n" in reproduce("table3", *words).stdout
 
 
-def test_a_plan_of_several_pages_says_what_each_takes(tmp_path):
-    words = ["all", "--dry-run", "--results", tmp_path]
-    rows = json.loads(reproduce(*words, "--json").stdout)
-    shown = reproduce(*words).stdout
-    by_page = shown[shown.index("Missing by page") :].splitlines()[4:]
-    parts = {page: (count, minutes) for page, count, minutes in (line.split() for line in by_page[: by_page.index("")])}
-    assert list(parts) == [name for name in PAGES if any(row["page"] == name for row in rows)]
-    for page, (count, minutes) in parts.items():
-        own = [row["minutes"] for row in rows if row["page"] == page]
-        assert (count, minutes) == (str(len(own)), "–" if None in own else f"{sum(own):.1f}")
-    assert "fig9" not in parts  # its runs are those of Table 7
-    assert sum(int(count) for count, _ in parts.values()) == len(rows)
-    assert "Missing by page" not in reproduce("table7", "--dry-run", "--results", tmp_path).stdout
-
-
 def test_without_a_gpu_it_renders_and_says_so(some):
     result = reproduce("table8", "--results", some[0])
     assert "No GPU here: 13 missing runs stay missing" in result.stderr
     assert "d-Simplex-HOC, CIFAR100/10, 16 tasks: rho" in result.stdout
-
-
-def test_missing_runs_that_tables_share_are_said_to_be_counted_twice(tmp_path):
-    once = "A run that several tables share is counted once here"
-    found = reproduce("table2", "--methods", "er", "--tasks", "7", "--seeds", "0", "--results", tmp_path)
-    assert "No GPU here: 2 missing runs stay missing" in found.stderr  # one with each executor
-    assert found.stdout.count("1 of 1 run is still missing.") == 4  # the paper's and the chosen settings, both twice
-    assert once in found.stderr
-    assert once not in reproduce("table4", "--results", tmp_path).stderr
 
 
 def test_a_dry_run_lists_what_is_missing(some):
@@ -240,36 +144,6 @@ def test_docs_and_page(some, tmp_path):
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert "<script" not in page
     assert "d-Simplex-HOC" in page
-
-
-def test_figures_are_those_that_have_something_to_show(some):
-    found = {f.name: f for e in PAGES.values() for f in e.figures(Results(some[0])) if f.data is not None}
-    assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned", "stride"}
-    assert [panel["title"] for panel in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
-    cvs = found["over-tasks-paper"].data["CVS"]
-    assert cvs["tasks"] == [2, 7, 16, 31]
-    assert [value is None for value in cvs["AA"]] == [True, False, False, True]
-    assert [point[0] for point in found["front"].data["d-Simplex-HOC"]] == [0.1, 0.25, 0.5]
-
-
-def test_what_the_committed_pictures_say_of_our_own_method():
-    """Its matrix among those of tuned settings alone, and the mean of its seeds as in the table."""
-    committed = Results(Path(__file__).parents[2] / "results")
-    ours = "d-Simplex-HOC-Views (ours)"
-    fig4 = {figure.name: figure for figure in PAGES["fig4"].figures(committed)}
-    shown = {name: [panel["title"] for panel in figure.data] for name, figure in fig4.items()}
-    assert shown["fig4-tuned"].count(ours) == 1
-    assert ours not in shown["fig4-paper"]
-    table2 = {figure.name: figure for figure in PAGES["table2"].figures(committed)}["over-tasks-tuned"]
-    (row,) = (
-        row
-        for row in PAGES["table2"].rows(committed, Selection(methods=[OURS], orders=["natural"], tasks=[7]))
-        if row["source"] == WITHOUT
-    )
-    line = table2.data[ours]
-    assert len(row["seeds"]) > 1
-    assert line["AA"][line["tasks"].index(7)] == row["AA"]
-    assert set(table2.data) == {METHOD_NAMES[method] for method in METHODS}
 
 
 def test_a_selection_reaches_the_tables(some):

@@ -60,15 +60,6 @@ def test_equal_scores_are_in_no_order(results):
     assert lines(found, {"er": [0.0, 2.0], "fan": [0.0, 1.0]})[1][3:] == ["all", "ER", "0 of 1", "–"]
 
 
-def test_every_pair_is_named(results):
-    methods = ["er", "fan", "bct", "lce", "advbct", "cvs", "simplex_fd", "simplex_hoc"]
-    found = results(**{method: [[0.1 + 0.01 * i] * 3] for i, method in enumerate(methods)})
-    aa = lines(found, {method: [0.0, 50.0 - i] for i, method in enumerate(methods)})[1]
-    assert aa[5] == "0 of 28"
-    assert aa[6].startswith("ER is behind FAN, BCT-ER, LCE-ER, AdvBCT-ER, CVS, d-Simplex-FD and d-Simplex-HOC since")
-    assert aa[6].count(" is behind ") == 7
-
-
 def test_curves_are_means_over_seeds(results):
     found = results(er=[[0.1, 0.2, 0.3], [0.3, 0.4, None]])
     assert mean_curves(*found)["er"]["AA"] == [pytest.approx(0.2), pytest.approx(0.3), None]
@@ -79,21 +70,6 @@ def test_what_cannot_be_compared_is_left_out(results):
     (ac,) = lines(found, {"er": [0.0, 3.0], "fan": [0.1, 2.0], "cvs": ["<0.01", "–"]})
     assert ac[1:3] == ["AC", "2"]  # ER has no score, our own method is not in the paper
     assert ac[3:] == ["CVS", "FAN", "0 of 1", "FAN is behind CVS since task 1"]
-
-
-def test_methods_are_compared_after_several_numbers_of_tasks(results):
-    found = results(er=[[0.1, 0.5, None]], simplex_hoc=[[0.2, 0.3, 0.9]], cvs=[[0.3, 0.1, 0.4]])
-    printed = {"er": [[0.1, 1.0], [0.1, 1.0], ["–", "–"]], "simplex_hoc": [[0.2, 2.0]] * 3, "cvs": [[0.3, 3.0]] * 3}
-    paper = {method: dict(zip("123", pairs)) for method, pairs in printed.items()}
-    (table,) = ranking_table(*found, paper, ends=(1, 2, 3))
-    assert [row[:3] for row in table.rows] == [
-        [end, name, "3" if end < "3" else "2"] for end in "123" for name in ("AC", "AA")
-    ]
-    assert [row[5] for row in table.rows[::2]] == ["3 of 3", "0 of 3", "0 of 1"]  # ER has no score at the end
-    assert (
-        table.rows[3][6] == "CVS is behind ER and d-Simplex-HOC since task 2; d-Simplex-HOC is behind ER since task 2"
-    )
-    assert table.notes[0].startswith("AC and AA of the first T tasks by template")
 
 
 def test_no_table_without_two_methods(results):

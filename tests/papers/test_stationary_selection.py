@@ -1,14 +1,11 @@
 """A selection that leaves nothing is refused with what there is; of everything it leaves what it fits."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
 from holdfast.core.errors import HoldfastError
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.pages import DRAWINGS
 from papers.stationary.result_page import matching
 
 PAPERS = "er, fan, bct, lce, advbct, cvs, simplex_fd, simplex_hoc"
@@ -49,37 +46,12 @@ def test_nothing_chosen_is_refused(words, reason, mode, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-def test_of_everything_what_does_not_fit_is_left_out(tmp_path):
-    found = matching(PAGES, Selection(methods=["er"], tasks=[7]))
-    assert {"table2", "table3", "table4", "search", "questions", "stride", "table6"} <= set(found)
-    assert not {"table1", "table8", "fig4", "front", "fig10", *DRAWINGS} & set(found)
-    words = f"reproduce all --render --json --methods er --tasks 7 --results {tmp_path}"
-    rows = json.loads(CliRunner().invoke(app, words.split()).stdout)
-    assert {(row["method"], row["tasks"]) for row in rows} == {("er", 7)}
-    assert list(matching(PAGES, Selection())) == list(PAGES)
-
-
 @pytest.mark.parametrize("selection", [Selection(tasks=[7]), Selection(methods=["er"]), Selection(sets=["tuned"])])
 def test_what_is_left_has_rows_and_what_is_left_out_has_none(selection, tmp_path):
     left = matching(PAGES, selection)
     for name, page in PAGES.items():
         rows = [row for row in page.rows(Results(tmp_path), selection) if "missing" in row]
         assert bool(rows) == (name in left), name
-
-
-@pytest.mark.parametrize(
-    ("words", "warning"),
-    [
-        ("table2 --tasks 2,3", "--tasks 3 chooses nothing: table2 has tasks 2, 7, 16, 31"),
-        ("table2 --tasks 7,31 --order icarl", "--tasks 31 chooses nothing: table2 has tasks 7, 16"),
-        ("table8 --methods er,simplex_hoc", "--methods er chooses nothing: table8 has methods simplex_hoc"),
-    ],
-)
-def test_what_is_not_there_is_said_where_the_rest_is(words, warning, tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", *words.split(), "--render", "--json", "--results", str(tmp_path)])
-    assert result.exit_code == 0
-    assert result.stderr == f"holdfast: {warning}\n"
-    assert json.loads(result.stdout)
 
 
 def test_nothing_is_said_where_everything_is_there(tmp_path):

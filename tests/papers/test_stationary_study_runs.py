@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.core.errors import HoldfastError
 from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.encoders import Encoder, build_backbone
 from holdfast.train.experiments.schema import check_recipe
@@ -16,10 +15,9 @@ from holdfast.train.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.train.scenarios.cl2r import cl2r, class_order
 from papers.kernels import why_no_kernels
 from papers.readers import cub
-from papers.stationary import PAGES, Results, Selection, StudyRun
-from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, own_run, paper_run
+from papers.stationary import PAGES, Results, StudyRun
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.iam_runs import pretrained_models
-from papers.stationary.pages import in_running_order, pages_named
 from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.results import grouped_by_seed
@@ -28,18 +26,7 @@ from papers.stationary.studies.validation_tries import METHODS
 from papers.stationary.study_runs import same_run
 from papers.stationary.table2 import CHOSEN, PAPER, WITHOUT, table2_run
 
-ROOT = Path(__file__).resolve().parents[2]
 EVERY = [run for page in PAGES.values() for run in page.runs()]
-
-
-def test_a_name_is_one_run():
-    """Two runs with one file ask for the very same run."""
-    first: dict = {}
-    for run in EVERY:
-        same = first.setdefault(run.path, run)
-        assert same.command == run.command, run.path
-        folder = "theory" if run.study == "toy" else run.source.partition("/")[0]
-        assert run.path.parts[:2] == (folder, run.study)
 
 
 @pytest.mark.parametrize("run", list({run.path: run for run in EVERY}.values()), ids=lambda run: run.name)
@@ -67,22 +54,6 @@ def test_fused_is_named_only_where_the_kernels_can_train():
     assert networks == {"resnet32", "resnet18", "resnet50", "senet18", "regnety_400mf"}
     for name in networks:
         assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
-
-
-def test_work_goes_stage_by_stage_and_long_runs_first():
-    ordered = in_running_order(EVERY)
-    assert len({run.path for run in ordered}) == len(ordered)
-    assert [run.stage for run in ordered] == sorted(run.stage for run in ordered)
-    first = [run.steps for run in ordered if run.stage == FIRST_SEED]
-    assert first == sorted(first, reverse=True)
-
-
-def test_table_4_comes_after_table_3_and_begins_with_four_methods():
-    ordered = [run for run in in_running_order(EVERY) if run.family in ("tinyimagenet200-20", "cub180-20")]
-    families = [run.family for run in ordered]
-    assert families == sorted(families, reverse=True)
-    birds = [run for run in ordered if run.family == "cub180-20"]
-    assert [(run.method, run.tasks) for run in birds[:4]] == [(m, 7) for m in ("er", "cvs", "simplex_hoc", OURS)]
 
 
 @pytest.mark.parametrize(("tasks", "steps"), [(2, 27_440), (7, 30_240), (16, 35_350), (31, 43_890)])
@@ -216,21 +187,6 @@ def test_a_part_of_our_own_method_has_the_rivals_epochs():
     for tasks, train in parts.items():
         assert train == paper_run("er", tasks).recipe["train"]
     assert set(parts) == {7, 16}
-
-
-def test_a_part_can_be_chosen():
-    runs = PAGES["table2"].runs()
-    chosen_runs = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], sets=["paper"]).of(runs)
-    names = [f"er-t7-natural-s{seed}-{executor}" for executor in ("as-is", "as-is-graph") for seed in (0, 1)]
-    assert [run.name for run in chosen_runs] == names
-    everything = [run for page in PAGES.values() for run in page.runs()]
-    changed = {run.study for run in Selection(sets=["paper"]).of(everything)}
-    replaced = {"replaced", "changes", "none", "architectures", "celeba", "celeba-none"}
-    assert changed == {"paper", "table2", "ablation", "questions", "experiments", "small", "theory", "toy", *replaced}
-    assert list(pages_named("all")) == list(PAGES)
-    known = "all, experiments, fig1, fig2, .* fig9, fig10, fig11"
-    with pytest.raises(HoldfastError, match=f"unknown table or figure 'table99'; known: {known}"):
-        pages_named("table99")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Table 2: the settings are those that page ``search`` chose; its tables from made-up results."""
 
-import json
 import re
 from pathlib import Path
 
@@ -47,79 +46,6 @@ def test_the_runs():
 def test_the_papers_settings_are_those_of_the_recipes():
     assert all(settings_of(method, "paper") == () for method in METHODS if method != OURS)
     assert settings_of(OURS, "paper") == CHOSEN[OURS][WITHOUT]
-
-
-def test_the_tables_of_made_up_results(fake, bridged, tmp_path):
-    chosen = Selection(methods=["fan", OURS], tasks=[7])
-    for run in chosen.of(PAGE.runs()):
-        record = fake(run, tmp_path)
-        ours = run.method == OURS
-        record["bridged"] = bridged((0.45 if ours else 0.4) + 0.01 * run.seed * ours, maps=not ours)
-        (tmp_path / run.path).write_text(json.dumps(record))
-    tables = {table.title: table for table in PAGE.tables(Results(tmp_path), chosen)}
-    fan, ours = tables["Chosen settings with rotated queries, natural class order"].rows
-    assert fan[:4] == ["7", "FAN", "3", "1.00 42.00 40.00"]
-    assert ours[3] == "1.00 48.00 46.00"
-    fan, ours = tables["Rotated queries: the pairs of protocol A"].rows
-    assert fan[3] == "1.58"  # the deviation of 0, 1, 2, 3 and 4 points
-    assert (fan[-1], ours[-1]) == ("1.00 40.00 40.00", "–")
-    ((tasks, method, n, first, _),) = tables["Our own method less each other method"].rows
-    assert (tasks, method, n) == ("7", "FAN", "3")
-    assert first == "+6.00 (+3.52 to +8.48)"  # 5, 6 and 7 points: 4.303 x 1 / sqrt(3) on either side
-    assert len(tables["A second test: miniImageNet"].rows) == 2
-
-
-def test_the_two_executors_are_compared_by_seed(fake, bridged, tmp_path):
-    """Made up: AA with torch's kernels is 1, 2 and 3 points lower at the three seeds; AC is equal."""
-    chosen = Selection(methods=["er"], tasks=[7])
-    for run in chosen.of(PAGE.runs()):
-        record = fake(run, tmp_path) | {"bridged": bridged(0.4)}
-        lower = 0.01 * (run.seed + 1) * (run.recipe["train"]["executor"] == "graph")
-        record["protocols"]["template"] |= {"AC": 0.5, "AA": 0.4 - lower, "ACA": 0.2}
-        (tmp_path / run.path).write_text(json.dumps(record))
-    tables = {table.title: table for table in PAGE.tables(Results(tmp_path), chosen)}
-    ((*head, ac, aa, aca),) = tables["Fused kernels less torch's kernels"].rows
-    assert head == ["7", "ER", "3"]
-    assert (ac, aa) == ("+0.00 (+0.00 to +0.00)", "+2.00 (-0.48 to +4.48)")
-    assert aca == "+0.00 (+0.00 to +0.00)"
-
-
-def test_goals_are_judged_when_their_runs_are_there(fake, bridged, tmp_path):
-    """Made up: ours has 45 % and d-Simplex-HOC 40 %, each 2 points more with a rotation; the others 30 %."""
-    level = {OURS: 0.45, "simplex_hoc": 0.4}
-    chosen = Selection(tasks=[7])
-
-    def goals():
-        tables = {table.title: table for table in PAGE.tables(Results(tmp_path), chosen)}
-        return [tuple(row[1:]) for row in tables["Goals"].rows] if "Goals" in tables else []
-
-    runs = chosen.of(PAGE.runs())
-    for run in [one for one in runs if one.method == OURS]:
-        record = fake(run, tmp_path)
-        (tmp_path / run.path).write_text(json.dumps(record | {"bridged": bridged(level[OURS])}))
-    assert ("rotation A, by template", "AC", "0.95", "1.00", "0.05", "met") in goals()
-    assert ("rotation A, by template", "AA", "", "missing", "", "") in goals()  # no rival yet
-    for run in [one for one in runs if one.method != OURS]:
-        record = fake(run, tmp_path)
-        (tmp_path / run.path).write_text(json.dumps(record | {"bridged": bridged(level.get(run.method, 0.3))}))
-    assert ("rotation A, by template", "AA", "42.00", "47.00", "5.00", "met") in goals()
-    assert next(row for row in goals() if "iCaRL" in row[0])[-1] == "met"  # equal scores: at least as good
-
-
-def test_tables_say_what_is_missing():
-    tables = PAGE.tables(Results(Path("nowhere")), EVERYTHING)
-    assert [table.title for table in tables] == [
-        "The paper's settings, natural class order",
-        "The paper's settings, iCaRL's class order",
-        "The paper's settings with rotated queries, natural class order",
-        "Chosen settings, natural class order",
-        "Chosen settings, iCaRL's class order",
-        "Chosen settings with rotated queries, natural class order",
-        "Fused kernels less torch's kernels",
-        "Goals",
-    ]
-    assert all("missing" in row[3:5] for table in tables for row in table.rows)
-    assert tables[-1].notes[-1] == "GPU minutes of 0 of 194 runs: 0.0."
 
 
 def test_a_run_with_torch_kernels_is_not_one_with_the_fused_kernels():

@@ -65,29 +65,6 @@ def test_tables_and_figures(study, study_json, tmp_path):
         study("theory", "limits", "--new-angles", ",")
 
 
-def test_figures_show_what_was_asked_for(study, tmp_path):
-    study("theory", "limits", "--dims", "7,11", "--out", tmp_path / "limits.svg")
-    limits = (tmp_path / "limits.svg").read_text()
-    assert "d = 7 -->" in limits
-    assert "d = 1023" not in limits
-    study("theory", "proposition2", "--dims", "2,50", "--counts", "7,8,9,10,11,12,13", "--out", tmp_path / "p.svg")
-    densities = (tmp_path / "p.svg").read_text()
-    assert all(f"n = {n} -->" in densities for n in range(7, 14))
-    assert "n = 1,000" not in densities
-
-
-def test_the_papers_figures(study_json, study, tmp_path):
-    written = study_json("theory", "figures", "--out", tmp_path, "--only", "fig1,fig2,fig5,fig11")
-    assert list(written) == ["fig1", "fig2", "fig5", "fig11"]
-    for name in written:
-        assert (tmp_path / f"{name}.png").read_bytes()[:4] == PNG
-    again = tmp_path / "again"
-    study("theory", "figures", "--out", again, "--only", "fig5")
-    assert (again / "fig5.png").read_bytes() == (tmp_path / "fig5.png").read_bytes()
-    with pytest.raises(HoldfastError, match="unknown figure 'fig4'; known: fig1"):
-        study("theory", "figures", "--only", "fig4")
-
-
 def test_stationarity_of_a_run(study, study_json, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     record = study_json("theory", "stationarity", folder)
@@ -166,16 +143,3 @@ def test_toy_on_drawn_characters(study_json, tmp_path):
     assert [len(record["curves"][name]["loss"]) for name in ("ce", "hoc")] == [2, 2]
     assert (tmp_path / "fig3.png").read_bytes()[:4] == PNG
     assert json.loads((tmp_path / "toy.json").read_text()) == record
-
-
-def test_toy_without_mnist_says_what_is_missing(study, tmp_path):
-    with pytest.raises(HoldfastError, match=r"mnist\.npz"):
-        study("theory", "toy", "--data", tmp_path, "--out", tmp_path / "toy", "-q")
-
-
-@pytest.mark.parametrize("name", ["", "theorem1", "limits", "proposition1", "proposition2", "stationarity", "toy"])
-def test_help_fits_eighty_columns(study, name, monkeypatch):
-    monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    text = study("theory", *([name] if name else []), "--help")
-    assert "Usage" in text
-    assert max(len(line) for line in text.splitlines()) <= 80

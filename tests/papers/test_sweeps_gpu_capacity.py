@@ -1,22 +1,19 @@
 """What is refused, foretold and measured of a GPU's memory; the GPU is made up."""
 
-import time
-
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
 from holdfast.train.cuda_streams import PER_PRIORITY
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.events import StepsDone
-from holdfast.train.experiments.assemble import SharedData, assemble
+from holdfast.train.experiments.assemble import SharedData
 from papers.stationary import PAGES, ResultPage, StudyRun
 from papers.stationary.__main__ import app as study
 from papers.sweeps import gpu_memory
 from papers.sweeps.__main__ import app as sweeps
-from papers.sweeps.gpu_capacity import Capacity, PeakMemory, largest_of_each_kind, sweep_capacity
+from papers.sweeps.gpu_capacity import Capacity, largest_of_each_kind, sweep_capacity
 from papers.sweeps.plan import plan
 
 GB = 10**9
@@ -62,13 +59,6 @@ def test_no_more_than_there_are_streams_for(gpu, tiny_recipe, capsys):
     assert sweep_capacity(runs, SharedData(), torch.device("cpu"), 40, 1, False) == Capacity(40)  # no streams
 
 
-@pytest.mark.parametrize(("program", "verb"), [(sweeps, []), (study, ["reproduce"]), (app, ["pretrain"])])
-def test_the_help_says_how_many_that_is(program, verb):
-    """In figures of its own: what knows the number takes torch along, which help does without."""
-    shown = " ".join(CliRunner(env={"COLUMNS": "80"}).invoke(program, [*verb, "--help"]).stdout.split())
-    assert f"at a time; on a GPU at most {PER_PRIORITY}" in shown
-
-
 def test_the_last_tenth_is_for_a_single_run_and_no_more(gpu, tiny_recipe):
     runs = plan([str(tiny_recipe)])
     gpu(8 * GB)
@@ -100,14 +90,6 @@ def test_running_out_of_memory_while_trying_is_an_answer(gpu, tiny_recipe):
         fits(runs)
 
 
-def test_a_run_that_cannot_be_tried_leaves_the_others_theirs(gpu, tiny_recipe):
-    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"])
-    gpu(lambda experiment: HoldfastError("no data") if experiment.make_method().num_slots else 3 * GB)
-    assert fits(runs) == Capacity(2, 8 * GB)
-    gpu(HoldfastError("no data"))
-    assert fits(runs) == Capacity(4)  # none of them gets far, and each says why
-
-
 def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
     runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"], tasks=[2, 5, 3], seeds=[0, 1])
     tried = largest_of_each_kind(runs)
@@ -118,47 +100,6 @@ def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
         assert len(largest_of_each_kind([*runs, *plan([str(tiny_recipe)], methods=["er"], settings=[setting])])) == 3
     protocols = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=['evaluation.protocols=["template"]'])
     assert len(largest_of_each_kind([*runs, *protocols])) == 2
-
-
-def test_test_images_are_tried_in_the_batches_asked_for(tiny_recipe, monkeypatch):
-    experiment = assemble(plan([str(tiny_recipe)])[0].recipe)
-    seen = []
-    monkeypatch.setattr(
-        gpu_memory, "extract", lambda encoder, images, **how: seen.append((len(images), how["batch_size"]))
-    )
-    for test_batch in (5, None):
-        gpu_memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
-    assert seen == [(5, 5), (len(experiment.data.query), None)]
-
-
-def test_compact_vectors_are_asked_about(gpu, tiny_recipe, monkeypatch):
-    told = []
-    monkeypatch.setattr(gpu_memory, "bytes_per_run", lambda *args, compact: told.append(compact) or GB)
-    for settings in ([], ["evaluation.compact=true"]):
-        fits(plan([str(tiny_recipe)], settings=settings))
-    assert told == [False, True]
-
-
-def test_the_peak_is_of_looks_a_second_apart(monkeypatch, capsys):
-    clock, used, events = [0.0], [0], []
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GB - used[0], 10 * GB))
-    watch = PeakMemory(CUDA, lambda name, event: events.append(name))
-    for clock[0], used[0] in ((0.0, 2 * GB), (0.9, 9 * GB), (1.0, 5 * GB), (2.5, 3 * GB)):
-        watch("a", StepsDone(1, 1))
-    assert (watch.bytes, events) == (5 * GB, ["a"] * 4)
-    watch.print(6 * GB)
-    watch.print(None)
-    assert capsys.readouterr().err == (
-        "at most 5.00 GB of the device in use (6.00 GB predicted)\nat most 5.00 GB of the device in use\n"
-    )
-
-
-def test_without_a_gpu_nothing_is_looked_at_or_said(capsys):
-    watch = PeakMemory(torch.device("cpu"), lambda name, event: None)
-    watch("a", StepsDone(1, 1))
-    watch.print(None)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
@@ -187,19 +128,6 @@ def commands(tiny_recipe, tmp_path, monkeypatch):
         "sweep": [str(tiny_recipe), *out],
         "reproduce": ["reproduce", "tiny", "--results", str(tmp_path / "results"), *out],
     }
-
-
-@pytest.mark.parametrize("name", ["sweep", "reproduce"])
-def test_commands_say_what_was_predicted_and_what_it_was(pretended, commands, name):
-    pretended(3 * GB)
-    line = "at most 2.00 GB of the device in use (5.00 GB predicted)"
-    result = CliRunner().invoke(study if name == "reproduce" else sweeps, commands[name])
-    assert result.exit_code == 0, result.output
-    assert line in result.stderr
-    for flag in ("--quiet", "--json"):
-        assert (
-            "in use" not in CliRunner().invoke(study if name == "reproduce" else sweeps, [*commands[name], flag]).output
-        )
 
 
 @pytest.mark.parametrize("name", ["sweep", "reproduce"])

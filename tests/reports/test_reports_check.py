@@ -58,7 +58,7 @@ def mixed(**options):
         ((gallery_new[40:], NAMES[GALLERY_LABELS[40:]], ids[40:]), None, None),
     ]
     everything = (gallery_new, NAMES[GALLERY_LABELS], ids)
-    return check_mixed(parts, new["queries_new"], everything, resamples=200, **options)
+    return check_mixed(parts, new["queries_new"], everything, **options)
 
 
 RECORDS = {

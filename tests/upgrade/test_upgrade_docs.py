@@ -80,7 +80,8 @@ def test_langchain(names):
 
     class Store(InMemoryVectorStore):
         def similarity_search_with_score_by_vector(self, vector, k):
-            return super()._similarity_search_with_score_by_vector(np.asarray(vector).tolist(), k)
+            found = super()._similarity_search_with_score_by_vector(np.asarray(vector).tolist(), k)
+            return [(document, score) for document, score, _ in found]
 
     store = Store(OldModel())
     store.add_texts(names["texts"])

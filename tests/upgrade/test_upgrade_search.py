@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import NewVectors, Upgrade
 from holdfast.core.errors import HoldfastError
-from holdfast.upgrade.strategies import blended_queries, combined_scores
+from holdfast.upgrade.strategies import BLEND_WEIGHT, WEIGHT, blended_queries, combined_scores
 from holdfast.upgrade.upgrade import SOURCES
 from holdfast.vectors.feature_files import read_features
 
@@ -88,7 +88,7 @@ def test_every_source_answers_alone_and_in_batches(source):
     assert [ids(answer) for answer in one_by_one] == [ids(answer) for answer in together]
     assert {answer.way for answer in together} == {"blend" if source == "blend" else "two-stage"}
     if source == "blend":
-        mixture = blended_queries(embed_old([3]), bridge(embed_new([3])), 0.7)[0]
+        mixture = blended_queries(embed_old([3]), bridge(embed_new([3])), BLEND_WEIGHT)[0]
         assert ids(together[3]) == [row for row, _, _ in search(mixture, 7)]
 
 
@@ -205,7 +205,7 @@ def test_a_used_up_minute_falls_back_to_blend_and_says_so(monkeypatch):
     answer = upgrade.search(1)
     assert answer.way == "blend"
     assert "budget allowed 0 of 10" in answer.reason
-    mixture = blended_queries(embed_old([1]), bridge(embed_new([1])), 0.3)[0]
+    mixture = blended_queries(embed_old([1]), bridge(embed_new([1])), BLEND_WEIGHT)[0]
     assert ids(answer) == [row for row, _, _ in search(mixture, 10)]
     now[0] += 61
     assert upgrade.search(1).way == "two-stage"
@@ -321,7 +321,7 @@ def hostile_searches(count, deadline):
         answer = upgrade.search(number % ITEMS, k=10)
         slowest = max(slowest, time.monotonic() - begin)
         assert len(answer.hits) == 10
-        expected = slow_order(number % ITEMS, 15, 0.7)[:10] if answer.way == "two-stage" else None
+        expected = slow_order(number % ITEMS, 15, WEIGHT)[:10] if answer.way == "two-stage" else None
         assert answer.reason is not None or ids(answer) == expected
     return hostile.done, upgrade.counts, slowest
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.checks.estimates import Resampling, mean_estimate
+from holdfast.checks.estimates import Resampling, mean_estimate, mean_interval
 from holdfast.checks.inputs import items_of_both, reembedded_hits
 from holdfast.checks.query_outcomes import run_queries, usable
 from holdfast.checks.result import Agreement, Overlap
@@ -39,8 +39,8 @@ def agreement_with_reembedding(
     old, new = (mean_estimate(outcomes.values, resampling) for outcomes in searched.outcomes)
     gate, reason = None, ""
     if minimum is not None:
-        units = resampling.units(searched.outcomes[0].values)
-        gate, reason = gates_answer([Gate("the share of a re-embedding's hits", new, minimum)], units, resampling.drawn)
+        units = mean_interval(searched.outcomes[0].values, resampling).distinct
+        gate, reason = gates_answer([Gate("the share of a re-embedding's hits", new, minimum)], units, "queries")
     return Agreement(OVERLAP.k, old, new, minimum, gate), reason, [searched.problems, problems], len(gallery)
 
 

@@ -93,7 +93,7 @@ def compare_thresholds(
         draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
         return np.asarray(draws[:, 1] - draws[:, 0])
 
-    classes = None if resampling.clusters is None else resampling.clusters[query]
+    classes = None if resampling.groups is None else resampling.groups[query]
     low, high = covering_interval(changes, len(np.unique(query)), classes, resampling.confidence)
     old_far, new_far = (float(row.mean()) for row in accepted)
     refitted = threshold_at_far(new_impostors, old_far)

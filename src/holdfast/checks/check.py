@@ -11,12 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from holdfast.checks.agreement import agreement_with_reembedding, overlap_of_hits
 from holdfast.checks.changes import changed_queries, class_changes, compare_thresholds
-from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate, share_of_means, units_needed
+from holdfast.checks.estimates import (
+    Estimate,
+    Resampling,
+    gain_estimate,
+    gain_interval,
+    mean_estimate,
+    share_of_means,
+    units_needed,
+)
 from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
 from holdfast.checks.inputs import CheckInputs, GroundTruths, Relevance, ground_truths, pairing_notes
+from holdfast.checks.known_items import STAND_IN, known_pairs
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.checks.query_outcomes import GalleryOutcomes, run_queries
 from holdfast.checks.result import CheckResult, Reindex, WithoutBridge
@@ -32,7 +42,9 @@ from holdfast.checks.verdict import (
     share_asked,
 )
 from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import are, counted
+from holdfast.metrics.intervals import repeated_queries
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.vectors.pairing import Pairing, Source, open_features, pair_queries
 from holdfast.vectors.search import Progress, VectorProblems, unit_queries
@@ -48,13 +60,14 @@ def check(
     *,
     bridge: QueryBridge | None = None,
     relevance: Relevance | None = None,
+    known_items: ArrayLike | None = None,
     leave_one_out: bool = False,
     score: str = "top1",
     protocol: str = "instance",
     max_loss: float | None = None,
     min_agreement: float | None = None,
     confidence: float = 0.95,
-    cluster_by_class: bool = False,
+    groups: ArrayLike | None = None,
     far: float = 0.01,
     threshold: float | None = None,
     resamples: int = RESAMPLES,
@@ -72,6 +85,8 @@ def check(
     bridge: a function that carries unit queries of the new model (Q x d_new) into the old space (Q x d_old), such as a
         ``Bridge``; the new queries search the old gallery through it, and ``gallery_new`` as they are.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
+    known_items: the id of the right item of each query, for queries that were made from items (a title, another
+        view): a stand-in for real queries, used instead of labels.
     leave_one_out: the queries are items of the gallery, by id; a query does not find itself. A class with one item
         has no answer and is left out. For labels and the instance protocol.
     score: "top1", "recall@K" or "mAP".
@@ -80,11 +95,11 @@ def check(
     min_agreement: without judgements: the smallest accepted share of a re-embedding's first ten items; it alone can
         then give ``exit_code`` 0. Needs ``gallery_new``. It does not say whether people find more.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
-    cluster_by_class: resample whole classes of queries; use it if queries of one class are similar to each other.
+    groups: one label per query: those of one group (a person, a document) gain and lose together. Default: queries with
+        the same right items, which are classes where there are classes.
     far: false-accept rate, with the old queries, of the score threshold that is examined.
     threshold: the score threshold to examine instead, a cosine.
-    resamples: number of bootstrap resamples.
-    seed: of the resamples.
+    resamples, seed: of the interval at the threshold.
     device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
@@ -120,15 +135,24 @@ def check(
         None if gallery_new is None else open_features(gallery_new, "gallery_new", "gallery"),
     )
     pairing = pair_queries(inputs.old, inputs.new)
+    if known_items is not None:
+        if relevance is not None:
+            raise HoldfastError("known items and relevance both say what is right; give one of them")
+        items = real_array(known_items, "known items")
+        relevance = known_pairs(pairing.names, items, len(inputs.old))
     truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance, leave_one_out=leave_one_out)
-    if cluster_by_class and (truths is None or truths.codes is None):
-        raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
-    resampling = Resampling(confidence, resamples, seed, truths.codes if truths and cluster_by_class else None)
     searched = _Queries.read(inputs, pairing, bridge)
+    together = truths.groups() if groups is None and truths is not None else groups
+    resampling = Resampling(
+        confidence,
+        resamples,
+        seed,
+        None if together is None else _query_groups(together, pairing, len(inputs.old)),
+        repeated_queries(searched.sets[0], searched.plain),
+    )
     facts: dict[str, Any] = {
         "protocol": protocol,
         "confidence": confidence,
-        "clustered": cluster_by_class,
         "queries": len(pairing),
         "gallery": len(inputs.gallery),
         "sources": inputs.names(),
@@ -139,6 +163,7 @@ def check(
     }
     notes = pairing_notes(inputs, pairing, ceiling=truths is not None, leave_one_out=leave_one_out)
     judged_by_items = inputs.gallery_new if truths is None else None
+    notes += [STAND_IN] if known_items is not None else []
     notes += fitted_notes(bridge, searched.plain, inputs.new, judged_by_items)
     if truths is None:
         if threshold is not None or score != "top1":
@@ -156,7 +181,7 @@ def check(
     pairs = outcomes[0].threshold_pairs
     return CheckResult(
         score=chosen.name,
-        judged_by="classes" if truths.codes is not None else "relevance",
+        judged_by="known items" if known_items is not None else "relevance" if truths.codes is None else "classes",
         classes=None if truths.codes is None else len(np.unique(truths.codes)),
         changes=changed_queries(before, after, pairing.names, *names),
         thresholds=compare_thresholds(before, after, pairs, resampling, far=far, threshold=threshold),
@@ -165,7 +190,15 @@ def check(
     )
 
 
-def check_options(protocol: str, confidence: float, resamples: int, seed: int = 0) -> None:
+def _query_groups(groups: ArrayLike, pairing: Pairing, count: int) -> np.ndarray:
+    """The group of each paired query. groups: of the queries in the order of the old file, or of the paired ones."""
+    labels = real_array(groups, "groups")
+    if labels.shape not in ((len(pairing),), (count,)):
+        raise HoldfastError(f"groups: {len(labels)} labels for {count} queries; one for each is needed")
+    return labels if len(labels) == len(pairing) else labels[pairing.old]
+
+
+def check_options(protocol: str, confidence: float, resamples: int = RESAMPLES, seed: int = 0) -> None:
     """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
@@ -283,10 +316,10 @@ def _answers(
     """Verdict and reason, the answers to both questions, and the score of a random ranking."""
     truth = searched[0].truth
     before, after = (outcomes.values for outcomes in searched[0].outcomes[:2])
-    gain = gain_estimate(before, after, resampling)
     chance = score.chance(truth.count_right()[truth.has_answer()], truth.size())
-    units, what = resampling.units(before), resampling.drawn
-    needed = [units_needed(before, after, gain, bound, resampling) for bound in (0.0, -max_loss)]
+    interval = gain_interval(before, after, resampling)
+    gain, units, what = Estimate.of(interval), interval.units, interval.unit
+    needed = [units_needed(before, after, bound, resampling) for bound in (0.0, -max_loss)]
     better = better_answer(gain, units, what, needed[0])
     loss = answer_about(gain, max_loss, units, what, needed[1])
     old, new = mean_estimate(before, resampling), mean_estimate(after, resampling)
@@ -299,6 +332,9 @@ def _answers(
         "reason": better.reason,
         "better": better,
         "loss": loss,
+        "clustered": interval.clustered,
+        "distinct": interval.distinct,
+        "uncertain": interval.uncertain,
         "chance": chance,
     }
 

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from holdfast.checks.check import NO_JUDGEMENTS, check_options
-from holdfast.checks.estimates import Estimate, Resampling, gain_estimate, mean_estimate, share_of_means, units_needed
+from holdfast.checks.estimates import (
+    Estimate,
+    Resampling,
+    gain_interval,
+    mean_estimate,
+    mean_interval,
+    share_of_means,
+    units_needed,
+)
 from holdfast.checks.exchanged_inputs import refuse_equal_queries
 from holdfast.checks.inputs import AGREEMENT, GroundTruths, Relevance, ground_truths
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
@@ -26,7 +34,7 @@ from holdfast.checks.verdict import (
 )
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
-from holdfast.metrics.resampling import RESAMPLES, ratio_interval, share_interval
+from holdfast.metrics.intervals import repeated_queries
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Source, open_features, pair_queries
@@ -44,8 +52,6 @@ WITHOUT_OLD_MODEL = (
 )
 FIRST = 10
 _SCORES_AT_ONCE = 1 << 22
-_FEW_DUE, _FEW_CHANGED = 30, 10
-"""Queries whose first places are due to a version, and queries that show it more or less often."""
 
 
 def check_mixed(
@@ -62,9 +68,6 @@ def check_mixed(
     min_exposure: float | None = None,
     min_kept: float | None = None,
     min_agreement: float | None = None,
-    cluster_by_class: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> MixedResult:
@@ -86,9 +89,6 @@ def check_mixed(
     min_kept: smallest accepted share of the re-embedded score; None does not judge it.
     min_agreement: without judgements: the smallest accepted share of the re-embedded hits; only with it the exit status
         can then be 0.
-    cluster_by_class: resample whole classes of queries.
-    resamples: number of bootstrap resamples.
-    seed: of the resamples.
     device: where the search runs.
     progress: called with the stage, the amount done and the total.
 
@@ -108,12 +108,12 @@ def check_mixed(
     ...     return vectors[first:last], labels[first:last], ids[first:last]
     >>> parts = [(part(old, 0, 100), None, None), (part(new, 100, 200), None, None)]
     >>> kept = {"gallery_old": part(old, 0, 200), "queries_old": part(old, 200, 400)}
-    >>> result = check_mixed(parts, part(new, 200, 400), part(new, 0, 200), **kept, resamples=200)
+    >>> result = check_mixed(parts, part(new, 200, 400), part(new, 0, 200), **kept)
     >>> result.better.answer, [version.items for version in result.versions]
     ('yes', [100, 100])
     """
     chosen = parse_score(score)
-    check_options("instance", confidence, resamples, seed)
+    check_options("instance", confidence)
     max_loss = accepted_loss(max_loss)
     for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept), ("min-agreement", min_agreement)):
         share_asked(name, value)
@@ -145,9 +145,8 @@ def check_mixed(
         raise HoldfastError("min-agreement is for checks without judgements; leave it out, the judgements decide")
     truth = truths.per_gallery[0]
     chosen.chance(truth.count_right()[truth.has_answer()], truth.size())
-    if cluster_by_class and truths.codes is None:
-        raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
-    resampling = Resampling(confidence, resamples, seed, truths.codes if cluster_by_class else None)
+    groups = None if chosen is OVERLAP else truths.groups()
+    resampling = Resampling(confidence, 0, 0, groups, repeated_queries(plain))
     found: dict[str, _Outcome] = {}
     for name, items in searches.items():
         progress("searching", len(found), len(searches))
@@ -178,13 +177,16 @@ def check_mixed(
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]
-    units, what = resampling.units(found["fair"].values), resampling.drawn
-    reached, gates_reason = gates_answer(gates, units, what) if gates else (None, "")
+    units = mean_interval(found["fair"].values, resampling).distinct
+    reached, gates_reason = gates_answer(gates, units, "queries") if gates else (None, "")
     better = loss = gain = None
+    clustered = False
     if "keep" in found:
         before, after = found["keep"].values, found["mixed"].values
-        gain = gain_estimate(before, after, resampling)
-        needed = [units_needed(before, after, gain, bound, resampling) for bound in (0.0, -max_loss)]
+        interval = gain_interval(before, after, resampling)
+        gain, units, what = Estimate.of(interval), interval.units, interval.unit
+        clustered = interval.clustered
+        needed = [units_needed(before, after, bound, resampling) for bound in (0.0, -max_loss)]
         better = better_answer(gain, units, what, needed[0])
         loss = answer_about(gain, max_loss, units, what, needed[1])
     reason = NO_JUDGEMENTS if chosen is OVERLAP else WITHOUT_OLD_MODEL if better is None else better.reason
@@ -205,7 +207,7 @@ def check_mixed(
         loss=loss,
         gain=gain,
         keep=scores.get("keep"),
-        clustered=cluster_by_class,
+        clustered=clustered,
         queries=len(asked),
         gallery=len(stored.items),
         classes=None if truths.codes is None else len(np.unique(truths.codes)),
@@ -409,16 +411,6 @@ def _average_precisions(
     return values / wanted.clip(1)
 
 
-def _ratio(above: np.ndarray, below: np.ndarray, resampling: Resampling) -> Estimate:
-    """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero.
-
-    With few places due, or few that changed, the ratio of resampled queries varies less than it should.
-    """
-    few = int((below > 0).sum()) < _FEW_DUE or int((above != below).sum()) < _FEW_CHANGED
-    low, high = (share_interval if few else ratio_interval)(above, below, **resampling.options())
-    return Estimate(float(above.mean() / below.mean()) if below.mean() > 0 else float("nan"), low, high)
-
-
 def _version_search(
     found: _Outcome, fair: _Outcome, members: np.ndarray, truth: GroundTruth, resampling: Resampling
 ) -> VersionSearch:
@@ -427,7 +419,7 @@ def _version_search(
     for k in (k for k in EXPOSURE_AT if k <= fair.hits.shape[1]):
         taken, due = (np.asarray(_belongs(one.hits[:, :k], members).sum(1) / k) for one in (found, fair))
         shown[k], wanted[k] = float(taken.mean()), float(due.mean())
-        ratio[k] = _ratio(taken, due, resampling)
+        ratio[k] = share_of_means(taken, due, resampling)
     return VersionSearch(ratio, shown, wanted, _recall(found, members, truth))
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
+from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
 from holdfast.checks.judged_queries import Relevance, judged_queries
 from holdfast.checks.measured_ways import (
     COUNTS,
@@ -195,7 +196,7 @@ def compare(
     ...     relevance=[(str(q), str(item)) for q, item in enumerate(asked)], pairs=100,
     ... )
     >>> result.verdict, result.policy
-    ('recommended', {'source': 'old', 'candidates': 50, 'weight': 0.7})
+    ('recommended', {'source': 'old', 'candidates': 50, 'weight': 0.8})
     """
     chosen = ranking_score(score)
     if chosen.k is None or chosen.k > COUNTS[0]:
@@ -210,6 +211,14 @@ def compare(
         open_features(_inner_queries(index, name) if given is None else given, name, "query")
         for given, index, name in ((queries_old, index_old, "queries_old"), (queries_new, index_new, "queries_new"))
     )
+    for index, asked in ((old, asked_old), (new, asked_new)):
+        if index.dim != asked.dim:
+            raise HoldfastError(
+                f"{asked.name} has {asked.dim} numbers per query and {index.name} {index.dim} per item; both must be "
+                "of one model: were files exchanged?"
+            )
+    refuse_equal_queries(asked_old, asked_new)
+    refuse_exchanged_queries(old, asked_old, asked_new)
     pairing = pair_queries(asked_old, asked_new)
     judged = judged_queries(relevance, pairing.names, pairing.labels, old)
     facts: dict[str, Any] = {

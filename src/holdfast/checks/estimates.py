@@ -1,13 +1,12 @@
-"""Scores and gains with their intervals."""
+"""Scores and gains with their intervals, for queries that repeat and queries that belong together."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from holdfast.metrics import gain_interval, mean_interval
-from holdfast.metrics.resampling import queries_to_decide, share_interval, units_to_decide
+from holdfast.metrics import intervals
+from holdfast.metrics.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -18,65 +17,60 @@ class Estimate:
     low: float
     high: float
 
+    @classmethod
+    def of(cls, interval: Interval) -> "Estimate":
+        return cls(interval.value, interval.low, interval.high)
+
 
 @dataclass(frozen=True)
 class Resampling:
     """How intervals are computed.
 
     confidence: of the two-sided intervals.
-    resamples: number of bootstrap resamples.
-    seed: of the resamples.
-    clusters: the class of each query, to resample classes; None resamples queries.
+    resamples, seed: of intervals that are drawn: at a threshold, and of AC, AA and ACA.
+    groups: of each query: those of one group gain and lose together; None if none are known.
+    repeats: of each query: the same queries have the same number, and count once.
     """
 
     confidence: float
     resamples: int
     seed: int
-    clusters: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    repeats: np.ndarray | None = None
 
-    @property
-    def drawn(self) -> str:
-        """What is resampled, in words."""
-        return "queries" if self.clusters is None else "classes of queries"
+    def options(self, known: np.ndarray) -> dict[str, Any]:
+        """The options of an interval in ``holdfast.metrics.intervals``. known: which queries have a score."""
+        groups, repeats = (None if part is None else part[known] for part in (self.groups, self.repeats))
+        return {"confidence": self.confidence, "groups": groups, "repeats": repeats}
 
-    def units(self, values: np.ndarray) -> int:
-        """The number of queries, or of their classes, that are resampled. values: one score per query, perhaps NaN."""
-        known = ~np.isnan(values)
-        return int(known.sum()) if self.clusters is None else len(np.unique(self.clusters[known]))
 
-    def options(self, known: np.ndarray | slice = slice(None)) -> dict[str, Any]:
-        """The options of an interval in ``holdfast.metrics``. known: which queries have a score; default: all."""
-        clusters = None if self.clusters is None else self.clusters[known]
-        return {"confidence": self.confidence, "resamples": self.resamples, "seed": self.seed, "clusters": clusters}
+def mean_interval(values: np.ndarray, resampling: Resampling) -> Interval:
+    """The mean of one score per query; NaN does not count."""
+    known = ~np.isnan(values)
+    return intervals.mean_interval(values[known], **resampling.options(known))
 
 
 def mean_estimate(values: np.ndarray, resampling: Resampling) -> Estimate:
-    """The mean of one score per query; NaN does not count."""
-    known = ~np.isnan(values)
-    return Estimate(float(values[known].mean()), *mean_interval(values[known], **resampling.options(known)))
+    return Estimate.of(mean_interval(values, resampling))
 
 
 def share_of_means(found: np.ndarray, ceiling: np.ndarray, resampling: Resampling) -> Estimate:
     """mean(found) / mean(ceiling), scores of the same queries; NaN does not count. NaN if mean(ceiling) is zero."""
     known = ~np.isnan(found) & ~np.isnan(ceiling)
-    first, second = found[known], ceiling[known]
-    share = float(first.mean() / second.mean()) if second.mean() > 0 else math.nan
-    return Estimate(share, *share_interval(first, second, **resampling.options(known)))
+    return Estimate.of(intervals.ratio_interval(found[known], ceiling[known], **resampling.options(known)))
+
+
+def gain_interval(before: np.ndarray, after: np.ndarray, resampling: Resampling) -> Interval:
+    """mean(after) - mean(before), scores of the same queries; NaN does not count."""
+    known = ~np.isnan(before) & ~np.isnan(after)
+    return intervals.gain_interval(before[known], after[known], **resampling.options(known))
 
 
 def gain_estimate(before: np.ndarray, after: np.ndarray, resampling: Resampling) -> Estimate:
-    """mean(after) - mean(before), scores of the same queries, on the same resampled queries; NaN does not count."""
-    known = ~np.isnan(before) & ~np.isnan(after)
-    first, second = before[known], after[known]
-    return Estimate(float(second.mean() - first.mean()), *gain_interval(first, second, **resampling.options(known)))
+    return Estimate.of(gain_interval(before, after, resampling))
 
 
-def units_needed(
-    before: np.ndarray, after: np.ndarray, gain: Estimate, bound: float, resampling: Resampling
-) -> int | None:
-    """How many queries, or classes, would put the interval of the gain on one side of ``bound``; see the metrics."""
-    ends = (gain.low, gain.high)
-    if resampling.clusters is not None:
-        return units_to_decide(gain.value, ends, bound, resampling.units(before))
+def units_needed(before: np.ndarray, after: np.ndarray, bound: float, resampling: Resampling) -> int | None:
+    """How many queries, or groups, would put the interval of the gain on one side of ``bound``; see the metrics."""
     known = ~np.isnan(before) & ~np.isnan(after)
-    return queries_to_decide(before[known], after[known], ends, bound)
+    return intervals.units_needed(before[known], after[known], bound, **resampling.options(known))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.checks.check import check_options
-from holdfast.checks.estimates import Estimate, Resampling, mean_estimate
+from holdfast.checks.estimates import Estimate, Resampling, gain_interval, mean_estimate
 from holdfast.checks.query_outcomes import ClassGroundTruth, class_codes
 from holdfast.checks.result import HistoryResult
 from holdfast.checks.scores import gallery_of, parse_score, query_scores
@@ -21,7 +21,6 @@ from holdfast.checks.verdict import (
     NotJudgedError,
     accepted_loss,
     answer_about,
-    better_answer,
     loss_question,
 )
 from holdfast.core.errors import HoldfastError
@@ -29,9 +28,9 @@ from holdfast.metrics import (
     average_accuracy,
     average_compatibility,
     average_compatible_accuracy,
-    gain_interval,
     resampled_means,
 )
+from holdfast.metrics.intervals import Interval, repeated_queries
 from holdfast.metrics.resampling import RESAMPLES, covering_interval
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
@@ -53,7 +52,6 @@ def check_history(
     protocol: str = "instance",
     confidence: float = 0.95,
     max_loss: float | None = None,
-    cluster_by_class: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
     device: Any = "cpu",
@@ -71,9 +69,7 @@ def check_history(
     protocol: "instance" searches single items, "template" one mean vector per class.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     max_loss: as in ``check``; it holds for each earlier gallery.
-    cluster_by_class: resample whole classes of queries.
-    resamples: number of bootstrap resamples.
-    seed: of the resamples.
+    resamples, seed: of the intervals of AC, AA and ACA.
     device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
@@ -116,11 +112,13 @@ def check_history(
         progress("compatibility matrix", done, total * (total + 1) // 2)
     counts = truth.count_right() > 0 if chosen.kind == "mAP" else truth.has_answer()
     values = values[:, :, counts]
-    resampling = Resampling(confidence, resamples, seed, query_codes[counts] if cluster_by_class else None)
-    matrix, gains = _intervals(values, resampling)
-    units, what = resampling.units(values[0, 0]), resampling.drawn
-    better = [[None if gain is None else better_answer(gain, units, what) for gain in row] for row in gains]
-    answers = [[None if gain is None else answer_about(gain, max_loss, units, what) for gain in row] for row in gains]
+    repeats = repeated_queries(*(float32(model.query) for model in features))
+    resampling = Resampling(confidence, resamples, seed, query_codes[counts], repeats[counts])
+    matrix, intervals = _intervals(values, resampling)
+    gains = [[None if gain is None else Estimate.of(gain) for gain in row] for row in intervals]
+    better = [[None if gain is None else _answer(gain, 0.0, BETTER_QUESTION) for gain in row] for row in intervals]
+    answers = [[None if gain is None else _answer(gain, max_loss) for gain in row] for row in intervals]
+    units = min((gain.units for gain in intervals[-1] if gain is not None), default=0)
     verdicts = [[None if answer is None else VERDICTS[answer.answer] for answer in row] for row in better]
     uncertain = [
         {"query_model": names[t], "gallery_model": names[k], "gain": gains[t][k]}
@@ -137,7 +135,7 @@ def check_history(
         score=chosen.name,
         protocol=protocol,
         confidence=confidence,
-        clustered=cluster_by_class,
+        clustered=any(gain is not None and gain.clustered for row in intervals for gain in row),
         queries=len(query_codes),
         gallery=len(gallery_codes),
         models=names,
@@ -249,11 +247,15 @@ def _rows_like(first: FeatureSet, later: FeatureSet) -> np.ndarray:
     return later.rows.take(rows)
 
 
-def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, Cells]:
+def _answer(gain: Interval, max_loss: float, question: str = "") -> Answer:
+    return answer_about(Estimate.of(gain), max_loss, gain.units, gain.unit, question=question)
+
+
+def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, list[list[Interval | None]]]:
     """The score of every cell, and its gain over the old model's self-test."""
     total = len(values)
     matrix: Cells = [[None] * total for _ in range(total)]
-    gains: Cells = [[None] * total for _ in range(total)]
+    gains: list[list[Interval | None]] = [[None] * total for _ in range(total)]
     for t in range(total):
         for k in range(t + 1):
             cell, own = values[t, k], values[k, k]
@@ -261,14 +263,13 @@ def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, Cells
                 continue
             matrix[t][k] = mean_estimate(cell, resampling)
             if k < t:
-                interval = gain_interval(own, cell, **resampling.options())
-                gains[t][k] = Estimate(float(cell.mean() - own.mean()), *interval)
+                gains[t][k] = gain_interval(own, cell, resampling)
     return matrix, gains
 
 
 def _summary(values: np.ndarray, resampling: Resampling) -> dict[str, Estimate]:
     """AC, AA and ACA, each with the interval of its value over resamples of the queries, drawn once for all cells."""
-    total, clusters = len(values), resampling.clusters
+    total, clusters = len(values), resampling.groups
     below = np.tril_indices(total)
 
     def drawn(classes: np.ndarray | None) -> list[np.ndarray]:

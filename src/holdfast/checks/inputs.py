@@ -1,8 +1,6 @@
 """The inputs of a check: open feature sets, pair old and new queries, and read or compute the right answers."""
 
-import csv
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.checks.judgements import read_judgements
 from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes, usable
 from holdfast.checks.scores import OVERLAP
-from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.core.locations import parquet_errors
-from holdfast.core.untrusted_files import open_table
+from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import are, counted, have
-from holdfast.vectors.feature_files import column, open_parquet
+from holdfast.metrics.intervals import same_answers
 from holdfast.vectors.feature_set import FeatureSet, find_rows, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Pairing
 from holdfast.vectors.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
 
-Relevance = str | Path | list[tuple[str, str]]
-"""A file, or (query id, gallery id) of every relevant pair."""
+Relevance = str | Path | Sequence[tuple[Any, ...]]
+"""A file of judgements, or (query id, gallery id) of every relevant pair, perhaps with a grade above 0."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,14 @@ class GroundTruths:
     codes: np.ndarray | None = None
     classes: np.ndarray | None = None
 
+    def groups(self) -> np.ndarray:
+        """Queries that gain and lose together: those of one class, or with the same right items."""
+        if self.codes is not None:
+            return self.codes
+        truth = self.per_gallery[0]
+        assert isinstance(truth, RelevanceGroundTruth)
+        return same_answers(*np.divmod(truth.keys, truth.gallery_rows), truth.queries)
+
 
 def ground_truths(
     galleries: Sequence[FeatureSet],
@@ -92,10 +97,7 @@ def ground_truths(
     if leave_one_out and (relevance is not None or labels is None):
         raise HoldfastError("leave-one-out needs labels, and no list of relevant pairs")
     if relevance is not None:
-        if isinstance(relevance, str | Path):
-            pairs = read_relevance(relevance)
-        else:
-            pairs = [(str(query), str(item)) for query, item in relevance]
+        pairs = graded_pairs(relevance)
         found = [relevance_ground_truth(pairs, names, gallery) for gallery in galleries]
         notes = found[0][1]
         unanswered = int((~found[0][0].has_answer()).sum())
@@ -232,79 +234,32 @@ def _known_only(
             yield numbers[known], vectors[known]
 
 
-_COLUMNS = ("query", "gallery", "grade")
-
-
-def read_relevance(path: Path | str) -> list[tuple[str, str]]:
-    """(query id, gallery id) of every relevant pair: those with a grade above 0, or all without grades.
-
-    CSV or TSV, with a header ``query,gallery[,grade]`` or without one; or parquet with columns of those names.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise HoldfastError(f"{path}: no such file")
-    readers = {".csv": _read_text, ".tsv": _read_text, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise unknown_name(f"kind of relevance file ({path})", path.suffix, readers)
-    return readers[path.suffix.lower()](path)
+def graded_pairs(relevance: Relevance) -> list[tuple[str, str, float]]:
+    """(query id, gallery id, grade) of every relevant pair."""
+    if isinstance(relevance, str | Path):
+        judged = read_judgements(relevance)
+        return [(query, item, grade) for query, grades in judged.items() for item, grade in grades.items() if grade > 0]
+    pairs = [(str(pair[0]), str(pair[1]), float(pair[2]) if len(pair) > 2 else 1.0) for pair in relevance]
+    return [pair for pair in pairs if pair[2] > 0]
 
 
 def relevance_ground_truth(
-    pairs: list[tuple[str, str]], query_names: np.ndarray, gallery: FeatureSet
+    pairs: list[tuple[str, str, float]], query_names: np.ndarray, gallery: FeatureSet
 ) -> tuple[RelevanceGroundTruth, list[str]]:
     """The pairs as row numbers, and a note on pairs with unknown ids."""
     query_of = {str(name): i for i, name in enumerate(query_names)}
     row_of = {str(name): i for i, name in enumerate(gallery.names())}
     unknown = [pair for pair in pairs if pair[0] not in query_of or pair[1] not in row_of]
-    keys = {query_of[q] * len(gallery) + row_of[g] for q, g in pairs if q in query_of and g in row_of}
-    if not keys:
+    grades = {query_of[q] * len(gallery) + row_of[g]: grade for q, g, grade in pairs if q in query_of and g in row_of}
+    if not grades:
         known = f"queries are called {shorten(query_names, 2)}, gallery items {shorten(gallery.names(), 2)}"
         raise HoldfastError(f"relevance: none of {len(pairs)} pairs has ids of the features; {known}")
     notes = []
     if unknown:
-        named = shorten([f"{q} - {g}" for q, g in unknown])
+        named = shorten([f"{q} - {g}" for q, g, _ in unknown])
         name = "names" if len(unknown) == 1 else "name"
         share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
         notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
-    return RelevanceGroundTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
-
-
-def _read_text(path: Path) -> list[tuple[str, str]]:
-    try:
-        with open_table(path) as file:
-            lines = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(lines, start=1) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise HoldfastError(f"{path}: not readable as a table ({error})") from error
-    if rows and rows[0][1][0].lower() in ("query", "query_id"):
-        rows = rows[1:]
-    pairs = []
-    for number, row in rows:
-        if len(row) not in (2, 3) or not row[0] or not row[1]:
-            raise HoldfastError(f"{path}: line {number} must be query id, gallery id and perhaps a grade, not {row}")
-        if len(row) == 2 or _grade(row[2], f"{path}: line {number}") > 0:
-            pairs.append((row[0], row[1]))
-    if not pairs:
-        raise HoldfastError(f"{path}: names no relevant pair")
-    return pairs
-
-
-def _grade(cell: str | float, where: str) -> float:
-    try:
-        grade = float(cell)
-    except (TypeError, ValueError):
-        grade = math.nan
-    if math.isnan(grade):  # also an empty cell of a parquet file
-        raise HoldfastError(f"{where}: grade {cell!r} is not a number")
-    return grade
-
-
-def _read_parquet(path: Path) -> list[tuple[str, str]]:
-    file, names = open_parquet(path, {"query", "gallery"})
-    with parquet_errors(path):
-        query, gallery = (column(file, name) for name in _COLUMNS[:2])
-        relevant = np.ones(len(query), dtype=bool)
-        if "grade" in names:
-            grades = column(file, "grade")
-            relevant = np.array([_grade(grade, f"{path}: row {row}") > 0 for row, grade in enumerate(grades.tolist())])
-    return [(str(q), str(g)) for q, g in zip(query[relevant].tolist(), gallery[relevant].tolist(), strict=True)]
+    keys = np.array(sorted(grades), dtype=np.int64)
+    truth = RelevanceGroundTruth(keys, len(query_names), len(gallery), np.array([grades[key] for key in keys.tolist()]))
+    return truth, notes

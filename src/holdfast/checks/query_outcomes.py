@@ -86,11 +86,15 @@ class ClassGroundTruth:
 
 @dataclass(frozen=True)
 class RelevanceGroundTruth:
-    """A hit is right if the pair is listed. keys: query * N + gallery row of every relevant pair, ascending."""
+    """A hit is right if the pair is listed. keys: query * N + gallery row of every relevant pair, ascending.
+
+    grades: of every pair, above 0; None: 1 for each.
+    """
 
     keys: np.ndarray
     queries: int
     gallery_rows: int
+    grades: np.ndarray | None = None
 
     @classmethod
     def of_hits(cls, hits: np.ndarray, answered: np.ndarray, gallery_rows: int) -> "RelevanceGroundTruth":

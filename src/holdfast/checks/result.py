@@ -103,6 +103,16 @@ class Result:
     def exit_code(self) -> int:
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        """The answers, the score behind them and the exit status in a line; ``as_json`` has everything."""
+        answers = [getattr(self, name, None) for name in ("better", "loss")]
+        said = [f"{answer.question}: {answer.answer}" for answer in answers if answer is not None]
+        gain = getattr(self, "gain", None)
+        if gain is not None:
+            said.append(f"gain {100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})")
+        told = "; ".join(said) or f"{self.verdict}: {self.reason}"
+        return f"<{type(self).__name__}: {told}; exit code {self.exit_code}>"
+
     def as_json(self) -> dict[str, Any]:
         """Everything as plain types; NaN and infinities are None."""
         found: dict[str, Any] = without_nan({"kind": self.kind, **asdict(self), "exit_code": self.exit_code})
@@ -110,16 +120,18 @@ class Result:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckResult(Result):
     """The result of ``check``. Scores are in [0, 1]; None if not measured.
 
     verdict: "better" or "worse" than keeping the old model, "not shown", or "not judged" without judgements.
     better: the same as the answer to a question; None if nothing was judged.
     loss: whether at most the accepted loss is lost; None if nothing was judged. It decides ``exit_code``.
-    judged_by: what says which hits are right: "classes" or "relevance"; None without judgements.
+    judged_by: what says which hits are right: "classes", "relevance" or "known items"; None without judgements.
     agreement: without judgements, how much of a full re-embedding is shown; None without the re-embedded gallery.
     leave_one_out: whether the queries are items of the gallery that do not find themselves.
+    clustered: whether groups of queries gain and lose together so much that they decided the intervals.
+    distinct: queries after those that repeat count once. uncertain: why the intervals should not be relied on.
     kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
     bridged: whether the new queries were carried into the old space by a bridge.
     bridge: its description; None without a bridge, or if it does not describe itself.
@@ -131,11 +143,13 @@ class CheckResult(Result):
     score: str | None
     protocol: str
     confidence: float
-    clustered: bool
     queries: int
     gallery: int
     sources: dict[str, str]
     classes: int | None = None
+    clustered: bool = False
+    distinct: int | None = None
+    uncertain: str | None = None
     notes: list[str] = field(default_factory=list)
     unpaired: dict[str, list[str]] = field(default_factory=dict)
     bad_rows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
@@ -178,7 +192,7 @@ class CheckResult(Result):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HistoryResult(Result):
     """The result of ``check_history``; the verdict is the newest model's on all earlier galleries.
 
@@ -255,7 +269,7 @@ class MixedVersion:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MixedResult(Result):
     """The result of ``check_mixed``. Scores are in [0, 1].
 

@@ -59,7 +59,7 @@ def create(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Create an empty gallery with MODEL as its first version, or a version of vectors alone.
+    """Create an empty gallery of MODEL, or of vectors alone.
 
     Example: holdfast gallery create shop --model models/1
 

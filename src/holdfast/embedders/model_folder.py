@@ -23,7 +23,8 @@ from holdfast.embedders.slot_registry import SlotRegistry
 Readout = Literal["simplex", "backbone"]
 
 FORMAT = "holdfast-encoder"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 was written by Holdfast 0.1 and 0.2 and is not read."""
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 PROJECTION = "projection.weight"
@@ -148,6 +149,10 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise HoldfastError(f"{folder / CONFIG_FILE}: does not describe a Holdfast encoder")
     given = config.get("format_version")
+    if given == 1:
+        raise HoldfastError(
+            f"{folder}: written by Holdfast 0.2 or earlier, which this one does not read; make it again"
+        )
     if given != FORMAT_VERSION:
         raise HoldfastError(f"{folder / CONFIG_FILE}: format version {given!r}, this Holdfast reads {FORMAT_VERSION}")
     absent = [key for key in _REQUIRED if key not in config]

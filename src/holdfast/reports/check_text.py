@@ -75,7 +75,8 @@ def gate_sentence(record: dict[str, Any]) -> str:
 
 def lead_sentences(record: dict[str, Any]) -> list[str]:
     """What follows the headline: gates, share of re-embedding, queries that would settle it, parts."""
-    found = [kept_sentence(record), *needed_sentences(record), parts_sentence(record)]
+    uncertain = f"Uncertain: {record['uncertain']}." if record.get("uncertain") else ""
+    found = [uncertain, kept_sentence(record), *needed_sentences(record), parts_sentence(record)]
     if record["kind"] == "mixed" and record.get("better"):
         found.insert(0, gate_sentence(record))
     return [sentence for sentence in found if sentence]
@@ -106,7 +107,7 @@ def needed_sentence(record: dict[str, Any], answer: dict[str, Any]) -> str:
     """How many queries would give this answer, or that more would not; empty if there is an answer."""
     if answer["answer"] != "not shown" or "too few" in answer["reason"]:
         return ""
-    what = "classes of queries" if record["clustered"] else "queries"
+    what = "groups of queries" if record["clustered"] else "queries"
     gain, about = points(record["gain"]["value"]), f'"{answer["question"]}"'
     if answer["units_needed"] is None:
         return f"More {what} will not settle {about}: the gain of {gain} points is too near to {_bound(answer)}."
@@ -227,14 +228,22 @@ def basis_sentence(record: dict[str, Any]) -> str:
     """The sentence that says how many queries and items were compared, and how."""
     if record["kind"] == "mixed":
         return _mixed_basis(record)
-    drawn = "classes of queries" if record["clustered"] else "queries"
     classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
     itself = " (every query is one of them and does not find itself)" if record.get("leave_one_out") else ""
-    bootstrap = f"; paired bootstrap over {drawn}" if _has_intervals(record) else ""
+    intervals = f"; {_interval_basis(record)}" if _has_intervals(record) else ""
     return (
         f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}{itself}, "
-        f"{record['protocol']} protocol{bootstrap}."
+        f"{record['protocol']} protocol{intervals}."
     )
+
+
+def _interval_basis(record: dict[str, Any]) -> str:
+    """What the intervals rest on: queries, those that repeat counted once, or groups of them."""
+    if record["clustered"]:
+        return "intervals by groups of queries that gain and lose together"
+    if record.get("distinct") is not None and record["distinct"] < record["queries"]:
+        return f"intervals by {counted(record['distinct'], 'query')} that differ"
+    return "intervals by queries"
 
 
 def lost_query(entry: dict[str, Any]) -> str:
@@ -384,12 +393,10 @@ def version_sentences(record: dict[str, Any]) -> list[str]:
 
 def _mixed_basis(record: dict[str, Any]) -> str:
     """How many queries and items were compared, and how."""
-    drawn = "classes of queries" if record["clustered"] else "queries"
     classes = f" of {counted(record['classes'], 'class')}" if record["classes"] else ""
     return (
         f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')} of "
-        f"{counted(len(record['versions']), 'version')}; {100 * record['confidence']:g} % intervals by a bootstrap "
-        f"over {drawn}."
+        f"{counted(len(record['versions']), 'version')}; {100 * record['confidence']:g} % {_interval_basis(record)}."
     )
 
 

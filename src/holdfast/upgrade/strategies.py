@@ -19,7 +19,7 @@ from holdfast.core.real_arrays import real_array
 from holdfast.vectors.lengths import unit
 
 Floats = NDArray[np.float64]
-WEIGHT, BLEND_WEIGHT = 0.7, 0.3
+WEIGHT, BLEND_WEIGHT = 0.8, 0.4
 """Default weights of the new score in a two-stage search, and of the bridged query in a blend; chosen and measured in
 docs/results/serving-both.md."""
 _EVEN = 1e-6
@@ -156,4 +156,4 @@ def blended_queries(old_queries: ArrayLike, bridged_queries: ArrayLike, weight: 
 def check_weight(weight: float) -> None:
     """Refuse a weight outside 0 to 1."""
     if not 0 <= weight <= 1:
-        raise HoldfastError(f"weight must lie between 0 and 1, for example 0.7; got {weight!r}")
+        raise HoldfastError(f"weight must lie between 0 and 1, for example 0.8; got {weight!r}")

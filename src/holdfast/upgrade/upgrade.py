@@ -85,7 +85,7 @@ class Upgrade:
         fall back on.
     source: where candidates come from: "old", "bridge", "both", or "blend", which embeds no item.
     candidates: how many are scored. weight: of the new score, 1 for the new score alone; with "blend", of the bridged
-        query. Use what ``compare`` recommends: ``Upgrade.from_policy``.
+        query; None: what was best on other data. ``Upgrade.from_policy`` takes what ``compare`` recommends.
     cache: keeps new vectors; None: every search embeds its candidates.
     most_per_search, most_per_minute: items that may be embedded; None: no limit.
     deadline: seconds for a search, counted from its start; None: it waits for the new model.
@@ -120,12 +120,13 @@ class Upgrade:
         bridge: Callable[[Vectors], ArrayLike] | None = None,
         source: str = "old",
         candidates: int = 50,
-        weight: float = WEIGHT,
+        weight: float | None = None,
         cache: NewVectors | None = None,
         most_per_search: int | None = None,
         most_per_minute: int | None = None,
         deadline: float | None = None,
     ) -> None:
+        weight = (BLEND_WEIGHT if source == "blend" else WEIGHT) if weight is None else weight
         check_weight(weight)
         if source not in SOURCES:
             raise HoldfastError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")

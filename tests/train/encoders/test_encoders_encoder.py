@@ -47,7 +47,7 @@ def test_train_save_load_same_features(name, options, tmp_path):
     assert not again.training
     assert again.preprocess == GREY
     assert again.backbone.backbone_spec == {"name": name, "options": options}
-    written = ["README.md", "config.json", "model", "model.safetensors"]
+    written = ["config.json", "model", "model.safetensors"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == written
 
 
@@ -183,7 +183,8 @@ def change_config(folder, **changes):
     ("changes", "message"),
     [
         ({"format": "other"}, "does not describe a Holdfast encoder"),
-        ({"format_version": 99}, "format version 99, this Holdfast reads 1"),
+        ({"format_version": 99}, "format version 99, this Holdfast reads 2"),
+        ({"format_version": 1}, "written by Holdfast 0.2 or earlier, which this one does not read; make it again"),
         ({"weights_sha256": "0"}, "sha256 differs"),
         ({"dim": 11}, r"projection.weight \(10, 32\) instead of \(11, 32\)"),
         ({"dim": 32}, "missing: none; unexpected: projection.weight"),

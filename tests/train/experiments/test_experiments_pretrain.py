@@ -157,7 +157,7 @@ def test_on_a_gpu_models_trained_at_once_never_share_a_stream(monkeypatch, tmp_p
 
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(numbers) % 4))
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    monkeypatch.setattr("holdfast.train.experiments.pretrain.pretrain", note_the_stream)
+    monkeypatch.setattr("papers.sweeps.pretraining.pretrain", note_the_stream)
     planned = dict.fromkeys(map(str, range(12)))
     pretrain_many(planned, tmp_path, shared=SharedData(), device=torch.device("cuda"), parallel=2)
     assert sorted(seen) == [0] * 6 + [1] * 6

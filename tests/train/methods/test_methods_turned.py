@@ -157,6 +157,15 @@ def test_a_method_without_the_state_of_its_model_is_refused(run):
         prepare_step(model, fixed, scenario().tasks[1], vectors(), old=old, options=OPTIONS)
 
 
+def test_slots_taken_from_a_turned_model_are_refused_without_its_turns(run):
+    """As in pre-training with slots_from: the names and slots alone do not say where the vertices lie."""
+    folder, name = run
+    record = Encoder.from_pretrained(folder.model(2)).info["slots"]
+    task = replace(scenario().tasks[1], registry=SlotRegistry.from_json(record), start="scratch", reference="none")
+    with pytest.raises(HoldfastError, match="task 2: its classes have their slots from a model with a turned simplex"):
+        prepare_step(setup(name).make_encoder(), setup(name).make_method(), task, vectors(), old=None, options=OPTIONS)
+
+
 def test_models_that_were_turned_apart_are_refused(run, tmp_path):
     """The same classes, trained from a version 1 of their own: their turns differ."""
     folder, name = run

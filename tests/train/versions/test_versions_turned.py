@@ -72,5 +72,5 @@ def test_a_replacement_that_was_turned_apart_is_refused(models, tmp_path):
     stretched = pack["features"] * np.linspace(0.2, 3, DIM, dtype=np.float32)
     np.savez(tmp_path / "1.npz", features=stretched, labels=pack["labels"])
     start(tmp_path / "1.npz", tmp_path / "other", settings=SETTINGS, slots=20, device="cpu")
-    with pytest.raises(HoldfastError, match=r"--replace-with .*turned in different ways"):
+    with pytest.raises(HoldfastError, match=r"other: .*turned in different ways"):
         update(models / "m2", models / "3.npz", tmp_path / "m3", replace_with=tmp_path / "other", device="cpu")

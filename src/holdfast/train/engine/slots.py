@@ -46,6 +46,11 @@ def refuse_other_turns(task: Task, method: Method, models: Mapping[str, nn.Modul
     if method.num_slots is None:
         return
     own = _registry_of(method, task.registry, method.num_slots)
+    if task.registry.turns not in ((), own.turns):  # plans of several tasks have no turns yet
+        raise HoldfastError(
+            f"task {task.number}: its classes have their slots from a model with a turned simplex; train from that "
+            "model, with the state of its method"
+        )
     for what, model in models.items():
         record = model.info.get("slots") if isinstance(model, Encoder) else None
         if not isinstance(record, Mapping) or record.get("num_slots") != method.num_slots:
