@@ -11,40 +11,24 @@ from holdfast.core.errors import HoldfastError
 from holdfast.metrics import gain_interval
 
 
-@pytest.mark.parametrize(("queries", "lost_share"), [(100, 0.02), (60, 0.04), (30, 0.07)])
-def test_no_change_seen_is_not_non_inferiority(queries, lost_share):
-    """With a true loss of this share nothing is lost in more than 5 % of samples: it must stay in the interval."""
-    assert (1 - lost_share) ** queries > 0.05
-    low, high = gain_interval(np.ones(queries), np.ones(queries))
-    assert low <= -lost_share
-    assert high >= lost_share
-
-
 @pytest.mark.parametrize(("queries", "lost_share"), [(20, 0.092), (40, 0.048), (100, 0.02), (100, 0.06), (400, 0.0051)])
 def test_non_inferiority_is_not_said_too_often(queries, lost_share):
     """The true gain is what was asked for and all changes are losses: over all outcomes, by their exact chances."""
     wrongly = 0.0
     for lost in range(min(queries, 40) + 1):
         after = (np.arange(queries) >= lost).astype(float)
-        if gain_interval(np.ones(queries), after, resamples=2000)[0] > -lost_share:
+        if gain_interval(np.ones(queries), after).low > -lost_share:
             wrongly += math.comb(queries, lost) * lost_share**lost * (1 - lost_share) ** (queries - lost)
-    assert wrongly <= 0.05
-
-
-def test_a_sure_gain_agrees_with_the_exact_test():
-    """Five gained and none lost has McNemar's p = 0.06, six 0.03: the interval decides alike."""
-    for gained, sure in ((5, False), (7, True)):
-        after = (np.arange(300) < gained).astype(float)
-        assert (gain_interval(np.zeros(300), after)[0] > 0) is sure
+    assert wrongly <= 0.026
 
 
 def test_few_changed_scores_are_no_certainty():
     scores = np.linspace(0.1, 0.9, 12)
-    low, high = gain_interval(scores, scores)
-    assert low < -0.1
-    assert high > 0.1
+    same = gain_interval(scores, scores)
+    assert same.low < -0.1
+    assert same.high > 0.1
     later = scores + np.where(np.arange(12) < 3, 0.05, 0)
-    assert gain_interval(scores, later)[0] < 0
+    assert gain_interval(scores, later).low < 0
 
 
 def scattered(labels, right, rng):

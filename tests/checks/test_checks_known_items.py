@@ -64,5 +64,5 @@ def test_what_is_wrong_is_named(made, tmp_path):
         np.savez(tmp_path / "known.npz", **arrays)
         with pytest.raises(HoldfastError, match=message):
             read_known_items(tmp_path / "known.npz")
-    with pytest.raises(HoldfastError, match="known items are an .npz file"):
+    with pytest.raises(HoldfastError, match=r"known items are an \.npz file"):
         read_known_items(tmp_path / "known.csv")

@@ -7,8 +7,6 @@ from holdfast import check
 from holdfast.checks.estimates import Estimate
 from holdfast.checks.verdict import answer_about, better_answer
 from holdfast.core.errors import HoldfastError
-from holdfast.metrics import gain_interval
-from holdfast.metrics.resampling import queries_to_decide, units_to_decide
 
 
 def test_better_and_worse(sets):
@@ -217,26 +215,3 @@ def test_the_share_of_re_embedding_kept_has_an_interval(sets):
         assert found.kept.value == pytest.approx(found.cross_test.value / found.new_self_test.value)
         assert found.kept.value == found.reindex.kept
         assert found.kept.low < found.kept.value < found.kept.high
-
-
-def test_so_many_queries_would_decide():
-    """With the number of queries that it names, drawn with the same changes, the answer is given."""
-    before, after = np.ones(100), np.ones(100)
-    before[:3], after[3:4] = 0, 0  # +2 points
-    now = gain_interval(before, after)
-    needed = queries_to_decide(before, after, now, -0.01)
-    assert now[0] <= -0.01
-    assert 100 < needed < 400
-    for factor, decides in ((1.3, True), (0.7, False)):
-        count = round(factor * needed)
-        changes = np.zeros(count)
-        changes[: round(0.03 * count)], changes[-round(0.01 * count) :] = 1, -1
-        low, _ = gain_interval(np.where(changes > 0, 0.0, 1.0), np.where(changes < 0, 0.0, 1.0))
-        assert (low > -0.01) is decides
-    assert queries_to_decide(before, before, gain_interval(before, before), 0.0) is None  # no number would
-
-
-def test_graded_scores_and_pairs_take_the_width_of_the_interval():
-    assert units_to_decide(0.02, (-0.04, 0.08), -0.01, 100) == 401
-    assert units_to_decide(-0.02, (-0.06, 0.02), -0.01, 100) == 1601
-    assert units_to_decide(-0.0101, (-0.06, 0.02), -0.01, 100) is None

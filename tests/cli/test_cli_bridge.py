@@ -34,7 +34,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def call(files, tmp_path, holdfast):
-    def fit(new, *more, old="old", status=0):
+    def fit(new, *more, old="old", status=3):
         words = ["bridge", "--old", files[old], "--new", files[new], "--out", tmp_path / "out"]
         return holdfast(*words, *more, status=status)
 
@@ -43,7 +43,10 @@ def call(files, tmp_path, holdfast):
 
 def test_a_bridge_that_helps_is_written(call, files, tmp_path):
     text = call("new")
-    assert text.startswith("A bridge helps: bridged queries show ")
+    assert text.startswith("Provisional: whether people find more than with the old model was not judged.")
+    assert "Agreement: bridged queries show " in " ".join(text.split())
+    assert "Would more pairs help? " in text
+    assert "Only " not in text
     assert "random hits" in text
     assert "classes that are in neither file may do worse" in " ".join(text.split())
     assert f"{tmp_path / 'out'}: written, kind " in " ".join(text.split())
@@ -65,14 +68,15 @@ def test_a_bridge_that_helps_is_written(call, files, tmp_path):
 )
 def test_eighty_columns(new, more, files, holdfast, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = holdfast("bridge", "--old", "old.npz", "--new", f"{new}.npz", "--out", "out", *more)
+    text = holdfast("bridge", "--old", "old.npz", "--new", f"{new}.npz", "--out", "out", *more, status=3)
+    assert ("Only " in text) == bool(more)
     for line in text.splitlines():
         assert len(line) <= 80, line
 
 
 def test_json_is_one_object(call, tmp_path):
     found = json.loads(call("turned", "--pairs", 200, "--json"), parse_constant=pytest.fail)
-    assert (found["verdict"], found["exit_code"]) == ("helps", 0)
+    assert (found["verdict"], found["exit_code"], found["against_keeping"]) == ("provisional", 3, None)
     assert found["folder"] == str(tmp_path / "out")
     assert (found["evidence"]["pairs"], found["found"]) == (200, ITEMS)
     assert "without the bridge" in found["reason"]
@@ -86,6 +90,54 @@ def test_the_size_of_the_gallery_is_passed_on(call):
     """Pairs that are the whole gallery are searched, too."""
     plain, small = (json.loads(call("new", *more, "--json")) for more in ((), ("--items", ITEMS)))
     assert plain["evidence"]["searched"] < small["evidence"]["searched"] == ITEMS
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """An old model that sees a part of what people look for, and two new ones: a better one, and a worse one."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(900) % 30
+    meant = 2 * rng.standard_normal((30, 12))[labels] + rng.standard_normal((900, 12))
+    turn = np.linalg.qr(rng.standard_normal((24, 24)))[0]
+    models = {
+        "old": meant @ turn[:12, :16] + 1.5 * rng.standard_normal((900, 16)),
+        "better": meant @ turn[12:],
+        "worse": meant @ turn[12:] + 2.5 * rng.standard_normal((900, 24)),
+    }
+    for name, rows in models.items():
+        for part, some in (("items", slice(0, 600)), ("queries", slice(600, 900))):
+            ids = [f"{part}-{row}" for row in range(900)][some]
+            np.savez(tmp_path / f"{name}-{part}.npz", features=rows[some], ids=ids, labels=labels[some])
+            np.savez(tmp_path / f"{name}-{part}-bare.npz", features=rows[some], ids=ids)
+    pairs = [(query, item) for query in range(600, 900) for item in range(600) if labels[query] == labels[item]]
+    lines = [f"queries-{query},items-{item}" for query, item in pairs]
+    (tmp_path / "relevance.csv").write_text("\n".join(["query_id,item_id", *lines]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("new", "verdict", "status"), [("better", "helps", 0), ("worse", "worse than keeping", 1)])
+@pytest.mark.parametrize("by", ["labels", "relevance"])
+def test_queries_judge_the_bridge_against_keeping(new, verdict, status, by, judged, holdfast):
+    bare, more = ("", []) if by == "labels" else ("-bare", ["--relevance", judged / "relevance.csv"])
+    words = ["bridge", "--old", judged / f"old-items{bare}.npz", "--new", judged / f"{new}-items{bare}.npz"]
+    words += ["--queries-old", judged / f"old-queries{bare}.npz", "--queries-new", judged / f"{new}-queries{bare}.npz"]
+    words += ["--out", judged / "out", *more]
+    found = json.loads(holdfast(*words, "--json", status=status))
+    assert (found["verdict"], found["exit_code"]) == (verdict, status)
+    against = found["against_keeping"]
+    assert against["queries"] == 300
+    assert against["gain"]["value"] == pytest.approx(against["bridge"]["value"] - against["keep"]["value"])
+    assert (judged / "out").exists() == (status == 0)
+    text = " ".join(holdfast(*words, status=status).split())
+    assert text.startswith("The bridge helps" if status == 0 else "Keep the old model")
+    assert "keep " in text
+
+
+def test_queries_without_judgements_join_the_pairs(judged, holdfast):
+    words = ["bridge", "--old", judged / "old-items-bare.npz", "--new", judged / "better-items-bare.npz"]
+    words += ["--queries-old", judged / "old-queries-bare.npz", "--queries-new", judged / "better-queries-bare.npz"]
+    found = json.loads(holdfast(*words, "--out", judged / "out", "--json", status=3))
+    assert (found["verdict"], found["evidence"]["pairs"]) == ("provisional", 900)
 
 
 def test_export(call, files, tmp_path, holdfast, holdfast_json):
@@ -122,6 +174,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, tmp_path, command, 
         ([*start, "--new", files["new"], "--out", out, "--kind", "none"], "the two spaces cannot be compared"),
         ([*start, "--new", tmp_path / "none.npz", "--out", out], "none.npz: no such file"),
         ([*start, "--new", files["new"]], "--out is needed"),
+        ([*start, "--new", files["new"], "--out", out, "--queries-old", files["old"]], "go together"),
+        (
+            [*start, "--new", files["new"], "--out", out, "--relevance", files["old"]],
+            "names the right items of queries",
+        ),
         ([*start, "--out", out], "give --old FILE and --new FILE; holdfast embed writes such files"),
         (["bridge", tmp_path / "none", "--export", tmp_path / "b.npz"], "no bridge here"),
         (["bridge", "--export", tmp_path / "b.npz"], "name a bridge and a file"),
@@ -159,7 +216,7 @@ def test_columns_of_the_files_are_named(files, tmp_path, holdfast, holdfast_json
         lines += [f'{name},"{row.tolist()}"' for name, row in zip(ids, rows)] if side == "new" else []
     (tmp_path / "named.csv").write_text("\n".join(lines))
     words = ["bridge", "--old", tmp_path / "named.npz", "--new", tmp_path / "named.csv", "--out", tmp_path / "named"]
-    record = holdfast_json(*words, "--id", "sku", "--vector", "emb", "--kind", "rotation")
+    record = json.loads(holdfast(*words, "--id", "sku", "--vector", "emb", "--kind", "rotation", "--json", status=3))
     assert record["found"] == 300
     refused = json.loads(holdfast(*words, "--id", "sku", "--vector", "vector", "--json", status=2))
     assert refused["reason"].endswith("named.npz: no column vector (--vector); it has emb, sku, other")

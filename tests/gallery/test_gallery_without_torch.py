@@ -127,7 +127,7 @@ def test_a_model_that_embeds_says_what_it_needs(root, model_folders, picture_fil
 
 
 def test_bridge_and_check(root):
-    run(root, "bridge", "--old", "old.npz", "--new", "new.npz", "--out", "bridge")
+    run(root, "bridge", "--old", "old.npz", "--new", "new.npz", "--out", "bridge", status=None)
     words = ("--gallery", "old.npz", "--queries-old", "old_queries.npz", "--queries-new", "new_queries.npz")
     record = json.loads(run(root, "check", *words, "--bridge", "bridge", "--json", status=None))
     assert record["queries"] == 40

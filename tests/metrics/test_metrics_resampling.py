@@ -9,8 +9,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.metrics import (
     draw_weights,
     exact_mcnemar,
-    gain_interval,
-    mean_interval,
     percentile_interval,
     resampled_means,
     roc_auc,
@@ -71,48 +69,6 @@ def test_blocks_do_not_change_what_is_drawn(monkeypatch):
     assert np.array_equal(np.concatenate(list(draw_weights(50, 40, seed=3))), whole)
 
 
-def test_the_gain_interval_is_near_the_normal_one():
-    rng = np.random.default_rng(0)
-    before, after = rng.random(4000), rng.random(4000)
-    low, high = gain_interval(before, after, resamples=8000)
-    gains = after - before
-    half = 1.96 * gains.std() / math.sqrt(4000)
-    assert low == pytest.approx(gains.mean() - half, abs=half / 15)
-    assert high == pytest.approx(gains.mean() + half, abs=half / 15)
-
-
-def test_pairing_makes_it_narrow():
-    before = np.random.default_rng(0).random(300)
-    low, high = gain_interval(before, before + 0.01)
-    assert low == pytest.approx(0.01)
-    assert high == pytest.approx(0.01)
-    low, high = mean_interval(before)
-    assert high - low > 0.04
-
-
-def test_few_queries_without_a_change_are_not_sure():
-    few, many = np.ones(20), np.ones(5000)
-    assert gain_interval(few, few)[0] < -0.05
-    assert -0.002 < gain_interval(many, many)[0] <= 0
-    # Four gained and none lost in a thousand: McNemar's p is 0.125, so 0 must stay inside.
-    before, after = np.zeros(1000), np.zeros(1000)
-    after[:4] = 1
-    assert gain_interval(before, after)[0] <= 0
-    after[:10] = 1
-    assert gain_interval(before, after)[0] > 0
-
-
-def test_clusters_never_make_it_narrower():
-    rng = np.random.default_rng(0)
-    clusters = np.repeat(np.arange(20), 30)
-    level = np.repeat(rng.random(20) < 0.5, 30).astype(float)  # a class gains as a whole or not at all
-    alone, together = gain_interval(np.zeros(600), level), gain_interval(np.zeros(600), level, clusters=clusters)
-    assert together[1] - together[0] > 3 * (alone[1] - alone[0])
-    mixed = np.tile([0.0, 1.0], 300)
-    alone, together = gain_interval(np.zeros(600), mixed), gain_interval(np.zeros(600), mixed, clusters=clusters)
-    assert together == alone
-
-
 def test_few_units_are_widened_as_student_asks():
     draws = np.random.default_rng(0).standard_normal(400_000)
     low, high = percentile_interval(draws, units=10**6)
@@ -144,11 +100,7 @@ def test_the_threshold_is_the_lowest_that_keeps_the_rate(far):
 
 
 def test_bad_input():
-    with pytest.raises(HoldfastError, match="one known score per query"):
-        mean_interval([])
-    with pytest.raises(HoldfastError, match="same queries"):
-        gain_interval([1.0], [1.0, 0.0])
-    with pytest.raises(HoldfastError, match="confidence"):
-        mean_interval([1.0], confidence=95)
     with pytest.raises(HoldfastError, match="no queries"):
         resampled_means(np.zeros((2, 0)))
+    with pytest.raises(HoldfastError, match="2 queries, but 3 cluster labels"):
+        resampled_means(np.zeros((1, 2)), clusters=[1, 2, 3])

@@ -13,9 +13,15 @@ from holdfast.core.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge, Candidate, Pairs
+    from holdfast.checks import CheckResult
 
-HELPS, NOT_NEEDED, NO_BRIDGE = "helps", "not needed", "no bridge helps"
-_EXIT_CODES = {HELPS: 0, NOT_NEEDED: 0, NO_BRIDGE: 1}
+HELPS, WORSE, NOT_SHOWN = "helps", "worse than keeping", "not shown"
+PROVISIONAL, NO_BRIDGE = "provisional", "no bridge helps"
+_EXIT_CODES = {HELPS: 0, WORSE: 1, NOT_SHOWN: 1, PROVISIONAL: 3, NO_BRIDGE: 1}
+_BY_CHECK = {"better": HELPS, "worse": WORSE, "not shown": NOT_SHOWN, "not judged": PROVISIONAL}
+_UNWRITTEN = (WORSE, NO_BRIDGE)
+FEW_PAIRS = 200
+"""With fewer pairs the output warns."""
 
 JUDGED = "Judged on unseen items of the classes in these files; classes that are in neither file may do worse."
 
@@ -24,6 +30,11 @@ def bridge(
     folder: Path | None = typer.Argument(None, metavar="BRIDGE", help="A bridge to --export."),
     old: Path | None = typer.Option(None, "--old", help="Vectors of the old model, in the files that check takes."),
     new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
+    queries_old: Path | None = typer.Option(None, "--queries-old", help="Real queries embedded by the old model."),
+    queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
+    relevance: Path | None = typer.Option(
+        None, "--relevance", help="Which items are right for these queries; else the labels in the files say it."
+    ),
     out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
     kind: str = typer.Option("auto", "--kind", help="auto, none, rotation, affine or local."),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
@@ -40,18 +51,19 @@ def bridge(
 ) -> None:
     """Fit a bridge: new queries search an old model's stored vectors.
 
-    No stored vector changes. The bridge is fitted on pairs: items that both models embedded, matched by id as in check
-    (row by row without ids). Use 1,000 or more; the output shows whether more would help. Labels are not
-    needed; if the files have them, they decide which kind of bridge is used.
+    No stored vector changes. The bridge is fitted on pairs: stored items, queries of a log, or any texts or images that
+    both models embedded, matched by id as in check (row by row without ids). Use 1,000 or more. Whether people then
+    find more than with the old model is judged on real queries with --relevance or labels. Queries without judgements
+    join the pairs.
 
-    Exit status: 0 written, and it helps (or the two models already share a space), 1 no bridge helps and nothing was
-    written, 2 bad input.
+    Exit status: 0 written, and shown to find more than keeping the old model, 1 not shown to (written) or worse (not
+    written), 2 bad input, 3 written, but not judged.
 
     Example: holdfast bridge --old index.npz --new sample.npz --out bridges/2-to-1
     """
     with exit_on_failure("bridge", json=json):
         if folder is not None or export is not None:
-            fit_options = (old, new, out, pairs, items)
+            fit_options = (old, new, out, pairs, items, queries_old, queries_new, relevance)
             if any(given is not None for given in fit_options) or kind != "auto":
                 raise HoldfastError("--export writes a bridge that exists: holdfast bridge BRIDGE --export FILE")
             written = _export(folder, export)
@@ -63,16 +75,20 @@ def bridge(
         from holdfast.core.storage import check_replaceable
 
         check_replaceable(out, BRIDGE_FILES)
-        found = _read(old, new, pairs, columns=(id_, vector, label), with_labels=not no_labels, seed=seed)
+        asked = _Queries(queries_old, queries_new, relevance, (id_, vector, label), seed)
+        found = asked.joined(_read(old, new, pairs, columns=(id_, vector, label), with_labels=not no_labels, seed=seed))
         fitted = _fit(found, kind, items, seed)
-        verdict = NO_BRIDGE if not fitted.helps else NOT_NEEDED if fitted.kind == "none" else HELPS
-        if verdict != NO_BRIDGE:
+        judged = asked.judge(old, fitted) if fitted.helps else None
+        verdict = NO_BRIDGE if not fitted.helps else PROVISIONAL if judged is None else _BY_CHECK[judged.verdict]
+        if verdict not in _UNWRITTEN:
             fitted.save(out)
         record = {
             "verdict": verdict,
             "reason": _reason(fitted, verdict),
             "exit_code": _EXIT_CODES[verdict],
-            "folder": None if verdict == NO_BRIDGE else str(out),
+            "folder": None if verdict in _UNWRITTEN else str(out),
+            "against_keeping": _against_keeping(judged),
+            "more_pairs": _more_pairs(fitted),
             "found": found.found,
             "only_old": found.only_old,
             "only_new": found.only_new,
@@ -106,6 +122,94 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
     return Bridge.fit(
         new=pairs.new, old=pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed
     )
+
+
+class _Queries:
+    """Real queries. They judge the bridge if it is known what they should find; else they join the pairs.
+
+    columns: the values of --id, --vector and --label. seed: of the intervals.
+    """
+
+    def __init__(
+        self, old: Path | None, new: Path | None, relevance: Path | None, columns: tuple[str | None, ...], seed: int
+    ) -> None:
+        from holdfast.vectors.feature_files import read_features
+        from holdfast.vectors.vector_tables import Columns
+
+        if (old is None) != (new is None):
+            raise HoldfastError("--queries-old and --queries-new go together: the same queries embedded by both models")
+        if relevance is not None and old is None:
+            raise HoldfastError(
+                "--relevance names the right items of queries: give --queries-old and --queries-new too"
+            )
+        self._columns, self._relevance, self._seed = Columns(*columns), relevance, seed
+        names = ((old, "query"), (new, "query"))
+        self._sets = [read_features(file, part, self._columns) for file, part in names if file is not None]
+
+    @property
+    def judged(self) -> bool:
+        return bool(self._sets) and (self._relevance is not None or all(one.labels is not None for one in self._sets))
+
+    def joined(self, pairs: "Pairs") -> "Pairs":
+        """The pairs, with the queries if nothing is known of what these should find."""
+        from dataclasses import replace
+
+        import numpy as np
+
+        from holdfast.bridges import read_pairs
+
+        if not self._sets or self.judged:
+            return pairs
+        queries = read_pairs(self._sets[0], self._sets[1], with_labels=False)
+        return replace(
+            pairs,
+            new=np.concatenate([pairs.new, queries.new]),
+            old=np.concatenate([pairs.old, queries.old]),
+            labels=None,
+            found=pairs.found + queries.found,
+        )
+
+    def judge(self, old: Path | None, bridge: "Bridge") -> "CheckResult | None":
+        """The bridged queries against keeping the old model, on the old index; None if that cannot be judged."""
+        from holdfast.checks import check
+        from holdfast.vectors.feature_files import read_features
+
+        if not self.judged:
+            return None
+        if old is None:
+            raise HoldfastError(
+                "--queries-old and --queries-new are judged on a file of the old index; give --old FILE"
+            )
+        index = read_features(old, "gallery", self._columns)
+        if self._relevance is None and index.labels is None:
+            return None
+        return check(index, *self._sets, bridge=bridge, relevance=self._relevance, seed=self._seed)
+
+
+def _against_keeping(result: "CheckResult | None") -> dict[str, Any] | None:
+    """What the queries found with the old model and through the bridge, and the gain, with intervals; plain types."""
+    if result is None or result.self_test is None or result.cross_test is None or result.gain is None:
+        return None
+    rows = {"keep": result.self_test, "bridge": result.cross_test, "gain": result.gain}
+    return {
+        "score": result.score,
+        "queries": result.queries,
+        **{name: {"value": one.value, "low": one.low, "high": one.high} for name, one in rows.items()},
+    }
+
+
+def _more_pairs(bridge: "Bridge") -> str:
+    """Whether more pairs would help, in words."""
+    curve = bridge.evidence.curve
+    if len(curve) < 2 or bridge.evidence.measure == "reciprocal rank":
+        return "Would more pairs help? Too few pairs to say; 1,000 or more are usual."
+    (before, earlier), (last, value) = curve[-2:]
+    gain = value - earlier
+    rose = f"from {before:,} to {last:,} fitted pairs the agreement rose by {per_cent(gain, 1)} points"
+    if gain > max(0.01, bridge.evidence.chosen.error):
+        return f"Would more pairs help? Yes: {rose}."
+    fell = rose.replace(f"rose by {per_cent(gain, 1)}", f"changed by {per_cent(gain, 1)}")
+    return f"Would more pairs help? Hardly: {fell}."
 
 
 def _read(
@@ -152,12 +256,31 @@ def _reason(bridge: "Bridge", verdict: str) -> str:
 
 
 def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
+    verdict, against = record["verdict"], record["against_keeping"]
     starts = {
-        HELPS: "A bridge helps",
-        NOT_NEEDED: "No map is needed, the two models share a space",
-        NO_BRIDGE: "No bridge helps",
+        HELPS: "The bridge helps: its queries find more than the old model's",
+        WORSE: "Keep the old model: its queries find more than bridged ones",
+        NOT_SHOWN: "Not shown to find more than keeping the old model",
+        PROVISIONAL: "Provisional: whether people find more than with the old model was not judged",
+        NO_BRIDGE: f"No bridge helps: {record['reason']}",
     }
-    say(f"{starts[record['verdict']]}: {record['reason']}.")
+    say(f"{starts[verdict]}.")
+    if against is not None:
+        rows = [(name, against[key]) for name, key in (("keep", "keep"), ("bridge", "bridge"), ("gain", "gain"))]
+        cells = [
+            [name, per_cent(one["value"]), f"{per_cent(one['low'])} to {per_cent(one['high'])}"] for name, one in rows
+        ]
+        print_table([f"{against['queries']:,} queries", f"{against['score']} %", "interval"], cells, right=(1, 2))
+    if verdict == PROVISIONAL:
+        say("To judge it: --queries-old and --queries-new with --relevance, or with labels in all files.")
+    if verdict != NO_BRIDGE:
+        shared = "No map is needed, the two models share a space" if bridge.kind == "none" else "Agreement"
+        say(f"{shared}: {record['reason']}. Agreement with the new model does not say that people find more.")
+    if bridge.evidence.pairs < FEW_PAIRS:
+        say(
+            f"Only {counted(bridge.evidence.pairs, 'pair')}: expect a bridge that finds much less than the old model "
+            "does, and figures that vary by many points; 1,000 or more are usual."
+        )
     evidence, plain = bridge.evidence, bridge.evidence.without
     if plain is not None and bridge.kind != "none" and plain.value > evidence.chosen.value:
         say("Queries as they are do better: use no bridge, or leave out --kind.")
@@ -172,7 +295,7 @@ def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
         "of a gallery embedded half by each model, relative to a full re-embedding; 1 is fair."
     )
     if len(evidence.curve) > 1:
-        say("Would more pairs help? Measured, with fewer of them:")
+        say(f"{record['more_pairs']} Measured with fewer of them:")
         points = [[f"{count:,}", per_cent(value, 1)] for count, value in evidence.curve]
         print_table(["pairs fitted on", f"{evidence.measure} %"], points, right=(0, 1))
     say(_basis(pairs, bridge))

@@ -10,6 +10,15 @@ from holdfast.metrics.compatibility import (
     compatibility_summary,
     compatible_pairs,
 )
+from holdfast.metrics.intervals import (
+    Interval,
+    gain_interval,
+    mean_interval,
+    ratio_interval,
+    repeated_queries,
+    same_answers,
+    units_needed,
+)
 from holdfast.metrics.matrix_file import read_matrix
 from holdfast.metrics.ranking import (
     PlaceCounter,
@@ -26,14 +35,7 @@ from holdfast.metrics.ranking import (
     recall_at,
     ties_beyond,
 )
-from holdfast.metrics.resampling import (
-    draw_weights,
-    exact_mcnemar,
-    gain_interval,
-    mean_interval,
-    percentile_interval,
-    resampled_means,
-)
+from holdfast.metrics.resampling import draw_weights, exact_mcnemar, percentile_interval, resampled_means
 from holdfast.metrics.verification import (
     pair_scores,
     roc_auc,
@@ -45,6 +47,7 @@ from holdfast.metrics.verification import (
 )
 
 __all__ = [
+    "Interval",
     "PlaceCounter",
     "Places",
     "RankingScore",
@@ -70,13 +73,17 @@ __all__ = [
     "places_of_hits",
     "precision_at",
     "ranking_score",
+    "ratio_interval",
     "read_matrix",
     "recall_at",
+    "repeated_queries",
     "resampled_means",
     "roc_auc",
+    "same_answers",
     "tar_at_far",
     "threshold_at_far",
     "ties_beyond",
+    "units_needed",
     "verification_pairs",
     "weighted_roc_auc",
     "weighted_tar_at_far",

@@ -61,6 +61,9 @@ class Interval:
     unit: what decided the width: "queries" or "groups of queries".
     design_effect: the variance by groups divided by that by queries, about 1 if groups do not matter; NaN: no groups.
     uncertain: why the interval should not be relied on; None if it may be.
+
+    >>> gain_interval([0.0] * 40, [1.0] * 20 + [0.0] * 20, groups=[1] * 20 + [2] * 20).uncertain
+    'the queries are of 2 groups, too few to show how much groups differ'
     """
 
     value: float

@@ -1,7 +1,7 @@
-"""Confidence intervals of means over queries, and McNemar's test.
+"""Resampled means of queries, for numbers that are no mean of one score per query, and McNemar's test.
 
-The bootstrap resamples queries, or whole classes of queries; models and gallery are fixed. Intervals are two-sided
-percentile intervals. They are widened for few units, because plain percentile intervals are then too narrow.
+Queries are resampled, or whole classes of queries; models and gallery are fixed. Intervals are two-sided percentile
+intervals, widened for few units. For means, gains and ratios of scores use ``holdfast.metrics.intervals``.
 """
 
 import math
@@ -19,10 +19,6 @@ from holdfast.metrics.distributions import fair_coin_tail, student_quantile
 RESAMPLES = 4000
 """Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""
 _ELEMENTS = 1 << 22  # weights in memory at a time
-_FEW_CHANGES = 10  # fewer changed scores do not show how large a change can be
-_ADDED = 3  # queries that ``gain_interval`` adds
-MOST_NEEDED = 100_000
-"""More queries than these are not proposed, unless they are less than ten times those at hand."""
 
 
 def draw_weights(units: int, resamples: int, seed: int, shares: ArrayLike | None = None) -> Iterator[NDArray[np.int64]]:
@@ -69,176 +65,6 @@ def resampled_means(
     return _drawn_sums(table, resamples, seed) / table.shape[1]
 
 
-def mean_interval(
-    values: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    clusters: ArrayLike | None = None,
-) -> tuple[float, float]:
-    """Confidence interval of the mean of ``values``, as (low, high).
-
-    values: one score per query.
-    confidence: for example 0.95.
-    resamples, seed: number of resamples, and seed of the random generator.
-    clusters: one label per query; the result then covers the interval over clusters and the one over queries.
-
-    If all values are 0 or 1, one 0 and one 1 are added before resampling. Otherwise all-correct queries would give an
-    interval of width 0.
-
-    >>> low, high = mean_interval([1.0] * 100)
-    >>> 0.9 < low < high == 1.0
-    True
-    """
-    scores = _checked(values, confidence)
-    added = np.array([0.0, 1.0]) if _all_zero_or_one(scores) else np.zeros(0)
-    drawn = np.concatenate([scores, added])
-    low, high = _interval(drawn, len(drawn), scores, clusters, confidence, resamples=resamples, seed=seed)
-    return max(low, 0.0), high
-
-
-def gain_interval(
-    before: ArrayLike,
-    after: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    clusters: ArrayLike | None = None,
-) -> tuple[float, float]:
-    """Confidence interval of mean(after) - mean(before) by a paired bootstrap, as (low, high).
-
-    before, after: scores of the same queries, one per query.
-    confidence, resamples, seed, clusters: as in ``mean_interval``.
-
-    If all scores are 0 or 1, or fewer than ten changed, three queries are added before resampling, half with a gain of
-    1 and half with a loss of 1. Otherwise ten queries without a change would give the same interval as a million.
-
-    >>> low, high = gain_interval([0.0] * 50 + [1.0] * 50, [1.0] * 100)
-    >>> 0.3 < low < 0.5 < high < 0.7
-    True
-    """
-    first, second = _checked(before, confidence), _checked(after, confidence)
-    if first.shape != second.shape:
-        raise HoldfastError(
-            f"paired scores: {len(first)} before and {len(second)} after; both must be scores of the same queries"
-        )
-    gains = second - first
-    # 1.5 queries of +1 and 1.5 of -1: all counts are doubled to make them whole. With fewer, if all changes have one
-    # sign, the interval would miss the true gain on one side in over 5 % of samples.
-    drawn = np.concatenate([np.repeat(gains, 2), [1.0, -1.0] * _ADDED]) if _needs_added(first, second) else gains
-    return _interval(drawn, len(gains) + _ADDED, gains, clusters, confidence, resamples=resamples, seed=seed)
-
-
-def queries_to_decide(before: ArrayLike, after: ArrayLike, interval: tuple[float, float], bound: float) -> int | None:
-    """The number of queries at which the interval of the gain would lie on one side of ``bound``.
-
-    before, after: scores of the same queries, one per query.
-    interval: the interval of the gain by ``gain_interval``, which includes ``bound``.
-    bound: the gain that is asked for.
-
-    The gain and its variance are taken to stay as they are, so the number is a guide and not a guarantee. None if the
-    gain is so near to ``bound`` that more than ``MOST_NEEDED`` queries would be needed.
-
-    >>> before, after = [1.0] * 90 + [0.0] * 10, [1.0] * 92 + [0.0] * 8
-    >>> queries_to_decide(before, after, gain_interval(before, after), -0.01)
-    144
-    """
-    first, second = real_array(before, "scores before", np.float64), real_array(after, "scores after", np.float64)
-    gains = second - first
-    if not _needs_added(first, second):
-        return units_to_decide(float(gains.mean()), interval, bound, len(gains))
-    value, variance = float(gains.mean()), float(gains.var())
-    present, wanted = _half_widths(value, interval, bound)
-    if wanted == 0:
-        return None
-    # The width of n queries and a added ones is in proportion to sqrt(n * variance + a) / (n + a); solved for n.
-    now = math.sqrt(len(gains) * variance + _ADDED) / (len(gains) + _ADDED)
-    ratio = (now * wanted / present) ** 2
-    root = math.sqrt(variance**2 + 4 * ratio * _ADDED * (1 - variance))
-    return _worth_asking(float((variance + root) / (2 * ratio)) - _ADDED, len(gains))
-
-
-def units_to_decide(value: float, interval: tuple[float, float], bound: float, units: int) -> int | None:
-    """``queries_to_decide`` from the interval alone, which narrows with the square root of the number of units.
-
-    value, interval: the gain and its interval, which includes ``bound``.
-    units: queries, or classes of queries, that the interval comes from.
-
-    >>> units_to_decide(0.01, (-0.03, 0.05), -0.01, 100), units_to_decide(-0.01, (-0.03, 0.01), -0.01, 100)
-    (401, None)
-    """
-    present, wanted = _half_widths(value, interval, bound)
-    return None if wanted == 0 else _worth_asking(units * (present / wanted) ** 2, units)
-
-
-def _half_widths(value: float, interval: tuple[float, float], bound: float) -> tuple[float, float]:
-    """The width of the interval on the side of ``bound``, and the width at which it would end there."""
-    side = value - interval[0] if value > bound else interval[1] - value
-    return side, abs(value - bound)
-
-
-def _worth_asking(needed: float, units: int) -> int | None:
-    if not needed <= max(MOST_NEEDED, 10 * units):
-        return None
-    return max(math.floor(round(needed, 6)), units) + 1
-
-
-def _needs_added(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether the scores alone do not show how large a change can be."""
-    binary = _all_zero_or_one(before) and _all_zero_or_one(after)
-    return binary or int(np.count_nonzero(after - before)) < _FEW_CHANGES
-
-
-def ratio_interval(
-    above: ArrayLike,
-    below: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    clusters: ArrayLike | None = None,
-) -> tuple[float, float]:
-    """Confidence interval of mean(above) / mean(below) by a paired bootstrap, as (low, high), at least 0.
-
-    above, below: numbers of the same queries, at least 0, one per query.
-    confidence, resamples, seed, clusters: as in ``mean_interval``.
-
-    (NaN, NaN) if mean(below) is zero.
-
-    >>> low, high = ratio_interval([1.0, 0.0] * 50, [1.0] * 100)
-    >>> 0.35 < low < 0.5 < high < 0.65
-    True
-    """
-    first, second = _checked(above, confidence), _checked(below, confidence)
-    if second.mean() == 0:
-        return math.nan, math.nan
-
-    def ratios(groups: NDArray[Any] | None) -> NDArray[np.float64]:
-        drawn = resampled_means([first, second], resamples=resamples, seed=seed, clusters=groups)
-        return np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
-
-    low, high = covering_interval(ratios, len(first), clusters, confidence)
-    return max(0.0, low), high
-
-
-def share_interval(score: ArrayLike, ceiling: ArrayLike, **options: Any) -> tuple[float, float]:
-    """Confidence interval of mean(score) / mean(ceiling), two scores of the same queries in [0, 1], as (low, high).
-
-    options: as for ``ratio_interval``.
-
-    It covers the interval of the ratio and the one that follows from the gain: equal scores in every resample, or few
-    queries with a score above 0, would give a ratio interval of width 0, and that of the gain is never that narrow.
-    """
-    low, high = ratio_interval(score, ceiling, **options)
-    best = float(real_array(ceiling, "ceiling", np.float64).mean())
-    if best == 0:
-        return low, high
-    ends = [1 + end / best for end in gain_interval(ceiling, score, **options)]
-    return max(0.0, min(low, ends[0])), max(high, ends[1])
-
-
 def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) -> tuple[float, float]:
     """Two-sided expanded percentile interval, as (low, high).
 
@@ -269,7 +95,7 @@ def covering_interval(
 
     draw: returns bootstrap values of a statistic; called with None to resample queries, and with ``clusters``.
     queries: number of queries.
-    clusters, confidence: as in ``mean_interval``.
+    clusters: one label per query, or None. confidence: for example 0.95.
     """
     low, high = percentile_interval(draw(None), queries, confidence)
     if clusters is not None:
@@ -277,29 +103,6 @@ def covering_interval(
         by_cluster = percentile_interval(draw(groups), len(np.unique(groups)), confidence)
         low, high = min(low, by_cluster[0]), max(high, by_cluster[1])
     return low, high
-
-
-def _interval(
-    drawn: NDArray[np.float64],
-    size: int,
-    scores: NDArray[np.float64],
-    clusters: ArrayLike | None,
-    confidence: float,
-    *,
-    resamples: int,
-    seed: int,
-) -> tuple[float, float]:
-    def means(groups: NDArray[Any] | None) -> NDArray[np.float64]:
-        if groups is not None or len(drawn) == len(scores):
-            return resampled_means(scores, resamples=resamples, seed=seed, clusters=groups)[:, 0]
-        # With added queries, ``size`` in all: there are few different values, so their counts are drawn.
-        patterns, counts = np.unique(drawn, return_counts=True)
-        blocks = draw_weights(size, resamples, seed, counts / len(drawn))
-        found: NDArray[np.float64] = np.concatenate([block @ patterns for block in blocks]) / size
-        return found
-
-    low, high = covering_interval(means, len(scores), clusters, confidence)
-    return max(low, -1.0), min(high, 1.0)  # scores are in [0, 1], so means and gains are in [-1, 1]
 
 
 def _drawn_sums(table: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
@@ -318,19 +121,6 @@ def _cluster_sums(table: NDArray[np.float64], clusters: ArrayLike) -> NDArray[np
     if member.shape != table.shape[1:]:
         raise HoldfastError(f"resampling: {table.shape[1]} queries, but {len(member)} cluster labels")
     return np.stack([np.bincount(member, weights=row) for row in (*table, np.ones(table.shape[1]))])
-
-
-def _all_zero_or_one(values: NDArray[np.float64]) -> bool:
-    return bool(np.isin(values, (0.0, 1.0)).all())
-
-
-def _checked(values: ArrayLike, confidence: float) -> NDArray[np.float64]:
-    scores = real_array(values, "scores", np.float64)
-    if scores.ndim != 1 or len(scores) == 0 or np.isnan(scores).any():
-        raise HoldfastError(f"an interval needs one known score per query, and at least one; got shape {scores.shape}")
-    if not 0 < confidence < 1:
-        raise HoldfastError(f"confidence must be between 0 and 1, for example 0.95; got {confidence:g}")
-    return scores
 
 
 def exact_mcnemar(gained: int, lost: int) -> float:

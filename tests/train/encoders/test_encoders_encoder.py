@@ -47,7 +47,7 @@ def test_train_save_load_same_features(name, options, tmp_path):
     assert not again.training
     assert again.preprocess == GREY
     assert again.backbone.backbone_spec == {"name": name, "options": options}
-    written = ["README.md", "config.json", "model", "model.safetensors"]
+    written = ["config.json", "model", "model.safetensors"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == written
 
 

@@ -41,7 +41,6 @@ def test_extract_reads_what_encode_reads():
 def test_readout_is_saved_with_the_model(tmp_path):
     encoder("backbone").save_pretrained(tmp_path / "model")
     assert Encoder.from_pretrained(tmp_path / "model").readout == "backbone"
-    assert "before the projection" in (tmp_path / "model/README.md").read_text()
 
 
 def test_a_model_without_a_readout_is_read_as_simplex(tmp_path):
