@@ -57,7 +57,7 @@ def read_replacement(folder: Path, name: str, old: str, new: str, rows: np.ndarr
     judged = judged_queries(relevance, queries[0]["ids"], None, index)
     assert judged is not None
     asked = [one["features"][judged.rows] for one in queries]
-    return Replacement((name, old, new), *vectors, *asked, judged, repeated_queries(*asked))
+    return Replacement((name, old, new), vectors[0], vectors[1], asked[0], asked[1], judged, repeated_queries(*asked))
 
 
 def relevant_documents(folder: Path, name: str) -> np.ndarray:

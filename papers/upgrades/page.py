@@ -166,24 +166,13 @@ def page(record: dict[str, Any], comparisons: Sequence[dict[str, Any]], extra: S
             for title, key in ways_of(case, every)
         ]
         facts = f"{case['items']:,} documents, {case['queries']:,} judged queries."
-        heads = HEADS[:4]
-        parts += [f"### {titled(case['name'])}", facts, table(heads, rows)]
+        parts += [f"### {titled(case['name'])}", facts, table(HEADS[:4], rows)]
     if comparisons:
         parts += [
             "## What `holdfast compare` prints",
             "One draw of pairs (seed 0). The tested row has the weight that the other collections chose.",
         ]
     for found in comparisons:
-        heads = (
-            "way",
-            "score %",
-            "gain over keeping, points",
-            "of re-embedding %",
-            "now",
-            "per query",
-            "ms",
-            "storage",
-        )
         parts += [
             f"### compare: {titled(found['case'])}",
             f"{compare_headline(found)} {found['judged']:,} judged queries, {found['items']:,} items; {took(found)}.",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast import Bridge
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item, open_gallery
 from holdfast.vectors import feature_set
@@ -140,3 +141,29 @@ def test_pairs_that_an_attached_store_does_not_hold(vectors, files, store, tmp_p
         with pytest.raises(HoldfastError, match="has ids of 0 stored vectors"):
             gallery.register(new_vectors=new)
         assert gallery.register(new_vectors=new, old_vectors=old).bridges[0]["pairs"] == QUERIES
+
+
+@pytest.mark.parametrize("kind", ["affine", "local"])
+def test_a_ready_bridge(kind, vectors, files, store, tmp_path):
+    """Fitted before, without the gallery: for a gallery, and for an attached store."""
+    Bridge.fit(new=vectors["new"][:PAIRS], old=vectors["old"][:PAIRS], kind=kind).save(tmp_path / "b")
+    few = feature_set("few", vectors["new"][:3], None, ["0", "1", "2"])
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
+        gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
+        (record,) = gallery.register(new_vectors=few, bridge=str(tmp_path / "b")).bridges
+        assert record["kind"] == kind
+        # The way back carries a stored old vector near its own new one.
+        back = gallery.models.bridge(*gallery.versions())
+        carried = back.transform(vectors["old"])
+        unit = vectors["new"] / np.linalg.norm(vectors["new"], axis=1, keepdims=True)
+        assert (carried * unit).sum(1).mean() > 0.8
+        with pytest.raises(HoldfastError, match="a bridge from 32 to 20 numbers, and these versions store 7 and"):
+            gallery.register(new_vectors=feature_set("seven", np.ones((1, 7)), None, ["0"]), bridge=str(tmp_path / "b"))
+    with AttachedGallery.attach(tmp_path / "attached", Address(f"qdrant:{store}", "items", "id", "")) as attached:
+        attached.register(new_vectors=few, bridge=str(tmp_path / "b"))
+    asked = vectors["queries"][:5].astype(np.float32)
+    expected = nearest(Bridge.load(tmp_path / "b").transform(asked), vectors["old"])
+    for folder in ("gallery", "attached"):
+        with open_gallery(tmp_path / folder) as opened:
+            hits = [opened.search(vector=query, exact=True) for query in asked]
+        assert [[hit.id for hit in some] for some in hits] == expected

@@ -232,3 +232,18 @@ def test_a_lost_query_with_long_ids_still_says_what_is_found_now(files, holdfast
     text = holdfast(*words(files, "new", "old"), status=1)
     assert "now photos/a/long/way/down/gallery/picture-" in said(text)
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_columns_of_the_files_are_named(files, tmp_path, holdfast):
+    """Arrays of other names give the same answer; a wrong name is answered by those that are there."""
+    for name in ("gallery", "old", "new"):
+        with np.load(files[name]) as pack:
+            np.savez(tmp_path / f"{name}-named.npz", emb=pack["features"], kind=pack["labels"], sku=pack["ids"])
+    named = {name: tmp_path / f"{name}-named.npz" for name in files}
+    columns = ("--id", "sku", "--vector", "emb", "--label", "kind")
+    usual, found = (json.loads(holdfast(*call, "--json")) for call in (words(files), (*words(named), *columns)))
+    assert found["gain"] == usual["gain"]
+    refused = json.loads(holdfast(*words(named), *columns[2:], "--id", "id", "--json", status=2))
+    assert "gallery-named.npz: no column id (--id); it has emb, kind, sku" in refused["reason"]
+    stored = json.loads(holdfast(*words(files), "--table", "items", "--json", status=2))
+    assert "--table needs a --gallery that is the URL of a store" in stored["reason"]

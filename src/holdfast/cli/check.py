@@ -16,7 +16,7 @@ from holdfast.cli.check_output import (
     refuse_output,
     show_result,
 )
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION, refuse_given
+from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, QUIET_OPTION, VECTOR_OPTION, refuse_given
 from holdfast.cli.progress import StageProgress
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from holdfast.vectors import FeatureSet
 
 TABLE_OPTION = typer.Option(None, "--table", help="If --gallery is a URL: the table or collection.")
-ID_OPTION = typer.Option("id", "--id", help="If --gallery is a URL: the column of ids.")
-VECTOR_OPTION = typer.Option("", "--vector", help="If --gallery is a URL: the column of vectors.")
-LABEL_OPTION = typer.Option(None, "--label", help="If --gallery is a URL: the column of classes.")
 SAMPLE_OPTION = typer.Option(None, "--sample", help="If --gallery is a URL: take so many vectors, at random.")
 
 
@@ -58,8 +55,8 @@ def check(
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
     table: str | None = TABLE_OPTION,
-    id_: str = ID_OPTION,
-    vector: str = VECTOR_OPTION,
+    id_: str | None = ID_OPTION,
+    vector: str | None = VECTOR_OPTION,
     label: str | None = LABEL_OPTION,
     sample: int | None = SAMPLE_OPTION,
     device: str = typer.Option("cpu", "--device", help="cpu, or cuda or cuda:N, which need torch."),
@@ -83,17 +80,20 @@ def check(
     """
     with exit_on_failure("check", json=json and not markdown, refuse=refusal(markdown and not json)):
         refuse_output(html, markdown=markdown, json=json)
-        stored = _gallery_source(context, gallery, (table, id_, vector, label), sample)
+        columns = (id_, vector, label)
+        stored = _gallery_source(context, gallery, table, columns, sample)
         from holdfast.bridges import Bridge
         from holdfast.checks import check as check_queries
 
         old, new, items = _queries(queries_old, queries_new, known_items)
+        if not _is_store(gallery):
+            old, new = (_named_columns(source, columns) for source in (old, new))
         with StageProgress("check", quiet=quiet or json or markdown) as progress:
             result = check_queries(
                 stored,
                 old,
                 new,
-                gallery_new,
+                gallery_new if _is_store(gallery) else _named_columns(gallery_new, columns),
                 known_items=items,
                 bridge=None if bridge is None else Bridge.load(bridge),
                 relevance=relevance,
@@ -130,21 +130,39 @@ def _device(name: str) -> Any:
     return resolve_device(name)
 
 
+_Names = tuple[str | None, str | None, str | None]
+
+
+def _is_store(gallery: str) -> bool:
+    """Whether this is the URL of a store; --id, --vector and --label are then the columns of its table only."""
+    return "://" in gallery or gallery.startswith("qdrant:")
+
+
+def _named_columns(source: Any, columns: _Names) -> Any:
+    """A file as vectors from the columns of these names; anything else, and a file without names, as it is."""
+    if not isinstance(source, Path) or not any(columns):
+        return source
+    from holdfast.vectors.feature_files import read_features
+    from holdfast.vectors.vector_tables import Columns
+
+    return read_features(source, "gallery", Columns(*columns))
+
+
 def _gallery_source(
-    context: typer.Context, gallery: str, columns: tuple[str | None, str, str, str | None], sample: int | None
+    context: typer.Context, gallery: str, table: str | None, columns: _Names, sample: int | None
 ) -> "Path | FeatureSet":
     """The gallery as a file, or as a sample of the store at a URL. Options of a store are refused beside a file.
 
-    columns: the table, and its columns of ids, vectors and classes.
+    columns: of ids, vectors and classes.
     """
-    if "://" not in gallery and not gallery.startswith("qdrant:"):
-        store_options = ("table", "id_", "vector", "label", "sample")
-        refuse_given(context, store_options, "needs a --gallery that is the URL of a store")
-        return Path(gallery)
+    if not _is_store(gallery):
+        refuse_given(context, ("table", "sample"), "needs a --gallery that is the URL of a store")
+        found: Path | FeatureSet = _named_columns(Path(gallery), columns)
+        return found
     from holdfast.gallery.attached import stored_sample
     from holdfast.gallery.attached.source import Address
 
-    table, id_, vector, label = columns
+    id_, vector, label = columns
     if table is None:
         raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")
-    return stored_sample(Address(gallery, table, id_, vector, label), sample)
+    return stored_sample(Address(gallery, table, id_ or "id", vector or "", label), sample)

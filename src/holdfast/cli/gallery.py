@@ -124,7 +124,7 @@ def register(
         "--force",
         help="Register a model that the check refuses or, in an attached gallery, that no bridge helps.",
     ),
-    bridge: str = typer.Option("auto", "--bridge", help="auto, none, or a kind such as rotation."),
+    bridge: str = typer.Option("auto", "--bridge", help="auto, none, a kind such as rotation, or a bridge's folder."),
     bridge_pairs: int = typer.Option(
         2000, "--bridge-pairs", help="At most so many items of each older version are embedded for its bridge."
     ),

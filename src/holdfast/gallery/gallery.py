@@ -193,7 +193,8 @@ class Gallery:
         model: the model's folder. None for a version of vectors alone, which ``new_vectors`` are of: it has no model,
             so it is searched by vectors, is not checked, and a backfill to it takes given vectors.
         force: also register a model that the check refuses.
-        bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``, such as ``rotation``.
+        bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, such as ``rotation``, or the folder of a ready
+            bridge from the new vectors to those of the newest older version.
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
         new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
             Default: the new model embeds items that have an image.

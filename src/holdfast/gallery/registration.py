@@ -48,7 +48,7 @@ from holdfast.gallery.label_check import (
 )
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
+from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to, reversed_bridge
 from holdfast.gallery.version_models import BasisConverter, load_encoder, prepare_image
 
 if TYPE_CHECKING:
@@ -67,12 +67,25 @@ class RegisterOptions:
     progress: RegisterProgress = field(default=lambda stage, done, total: None)
 
     def __post_init__(self) -> None:
-        if self.bridge not in (AUTO, NONE, *BRIDGES):
+        if self.bridge not in (AUTO, NONE, *BRIDGES) and not Path(self.bridge).is_dir():
             raise unknown_name("kind of bridge", self.bridge, [AUTO, NONE, *BRIDGES])
         if self.bridge_pairs < FEWEST_PAIRS:
             raise HoldfastError(f"a bridge needs at least {FEWEST_PAIRS} pairs, got bridge_pairs {self.bridge_pairs}")
+        self._refuse_old_vectors_alone()
         if self.bridge == NONE and self.new_vectors is not None:
             raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
+
+    def ready_bridge(self, new_dim: int, old_dim: int) -> Bridge | None:
+        """The bridge in the folder that ``bridge`` names; None if it names a kind. Refused: one of other sizes."""
+        if self.bridge in (AUTO, NONE, *BRIDGES):
+            return None
+        ready = Bridge.load(self.bridge)
+        if ready.dims != (new_dim, old_dim):
+            sizes = f"from {ready.dims[0]} to {ready.dims[1]} numbers, and these versions store {new_dim} and {old_dim}"
+            raise HoldfastError(f"{self.bridge}: a bridge {sizes}; fit it on vectors as the gallery stores them")
+        return ready
+
+    def _refuse_old_vectors_alone(self) -> None:
         if self.old_vectors is not None and self.new_vectors is None:
             raise HoldfastError("old vectors are paired by id with new vectors of the same things; give both")
 
@@ -284,6 +297,8 @@ class _Registration:
 
     def run(self) -> list[Finding]:
         """Read samples of all older versions, then embed, fit and check."""
+        self._last = self._state.models.versions()[-1]
+        self._ready = self._options.ready_bridge(self._new.stored_dim, self._last.stored_dim)
         sampled = self._sample_all()
         findings = []
         for one in sampled:
@@ -410,6 +425,9 @@ class _Registration:
         can_be_unreachable = self._can_be_unreachable(old, one.items)
         if options.bridge == NONE:
             return None, None
+        ready = self._ready if old == self._last else None
+        if ready is not None and len(pairs) < FEWEST_PAIRS:
+            return ready, reversed_bridge(ready)
         if len(pairs) < FEWEST_PAIRS:
             asked = options.bridge != AUTO or self._new_vectors is not None
             if can_be_unreachable or (one.conflict is None and not (asked and one.items)):
@@ -418,17 +436,17 @@ class _Registration:
         same = one.conflict is None
         labels = np.array(pairs.labels, dtype=object) if any(pairs.labels) else None
         self._options.progress(f"fitting the bridges of version {old.number}", 0, 2)
-        to = Bridge.fit(
+        to = ready or Bridge.fit(
             new=pairs.new,
             old=pairs.old,
-            kind=options.bridge,
+            kind=AUTO if Path(options.bridge).is_dir() else options.bridge,
             labels=labels,
             items=one.items,
             same_space=same,
             unbridged=one.converter.convert(pairs.new, new, old) if same else None,
             models={"new": new.weights_sha256, "old": old.weights_sha256},
         )
-        if not to.helps and not same:
+        if not to.helps and not same and ready is None:
             if can_be_unreachable:
                 return None, None
             judged = f"judged on {to.evidence.held_out} of {counted(len(pairs), 'pair')}"

@@ -10,6 +10,7 @@ hash in the folder would not show it.
 import functools
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import numpy as np
 
 from holdfast.bridges import NONE, Bridge
 from holdfast.bridges.bridge import BRIDGE_FILES
-from holdfast.bridges.maps import LinearMap
+from holdfast.bridges.maps import LinearMap, Local
 from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.gallery_versions import Version
+from holdfast.vectors.lengths import unit
 
 BRIDGES_FOLDER = "bridges"
 
@@ -48,6 +50,29 @@ def bridge_record(older: int, bridge: Bridge, version_folder: Path) -> dict[str,
 
 def _hashes(folder: Path) -> list[str]:
     return [sha256_of(folder / name) for name in BRIDGE_FILES]
+
+
+_INVERSE_RIDGE = 0.1
+"""Of the mean diagonal: a plain inverse would magnify the directions that the pairs say little about."""
+
+
+def reversed_bridge(bridge: Bridge) -> Bridge:
+    """A bridge the other way, of a ready bridge without its pairs.
+
+    A matrix is inverted with a ridge, and the scale is kept. A local bridge holds its pairs: they are fitted again.
+    """
+    models = {"new": bridge.models.get("old", ""), "old": bridge.models.get("new", "")}
+    if isinstance(bridge.map, Local):
+        old = bridge.map.residuals + unit(bridge.map.rotation(bridge.map.anchors.copy()))
+        return Bridge.fit(new=old, old=bridge.map.anchors, kind=bridge.kind, options=bridge.options, models=models)
+    back = None
+    if isinstance(bridge.map, LinearMap):
+        weight = bridge.map.weight.astype(np.float64)
+        gram = weight.T @ weight
+        inverse = np.linalg.solve(gram + _INVERSE_RIDGE * gram.trace() / len(gram) * np.eye(len(gram)), weight.T)
+        back = type(bridge.map)(inverse.astype(np.float32), (-bridge.map.bias @ inverse).astype(np.float32))
+    changed: dict[str, Any] = {"dims": bridge.dims[::-1], "map": back, "models": models, "fitted": bridge.fitted[:0]}
+    return replace(bridge, error_weights=np.zeros(bridge.dims[0] + 1, dtype=np.float32), **changed)
 
 
 class VersionBridges:

@@ -155,6 +155,8 @@ class ServedGallery:
     ) -> Version:
         """See ``Gallery.register``. Vectors are files that the serving process can read."""
         options: dict[str, Any] = {"force": force, "bridge": bridge, "bridge_pairs": bridge_pairs}
+        if Path(bridge).is_dir():
+            options["bridge"] = _absolute(bridge)
         for name, vectors in (("new_vectors", new_vectors), ("old_vectors", old_vectors)):
             if isinstance(vectors, str | Path):
                 options[name] = _absolute(vectors)

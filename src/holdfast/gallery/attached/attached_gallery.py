@@ -157,14 +157,15 @@ class AttachedGallery:
 
         model: the model's folder; None for a version of vectors alone, which ``new_vectors`` are of.
         force: register a model that no bridge helps, too.
-        bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``; a kind needs ``new_vectors``.
+        bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, which needs ``new_vectors``, or the folder of a
+            ready bridge.
         bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
         new_vectors: the new model's vectors of some stored items, matched by id.
         old_vectors: vectors of other things as the store would hold them; see ``Gallery.register``.
         progress: called with what is being done, how much of it is done, and how much there is.
         """
         options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
-        if bridge not in (AUTO, NONE) and new_vectors is None:
+        if bridge not in (AUTO, NONE) and not Path(bridge).is_dir() and new_vectors is None:
             raise HoldfastError(
                 f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
                 "items (--new-vectors FILE, in Python new_vectors)"
@@ -185,11 +186,11 @@ class AttachedGallery:
         slots, version = self._record["slots"], candidate.version(len(known))
         registry = None if slots is None else SlotRegistry.from_json(slots)
         conflict = space_conflict(registry, self._space.dim, candidate)
-        bridge = None
-        if options.new_vectors is not None:
+        bridge = options.ready_bridge(version.dim, self._source.dim)
+        if bridge is None and options.new_vectors is not None:
             both = known[0], version
             bridge = _fit_bridge(self._source, self._space, candidate, both, options, comparable=conflict is None)
-        elif conflict is not None:
+        elif bridge is None and conflict is not None:
             raise HoldfastError(
                 f"{candidate.source}: its features cannot be compared with the stored vectors ({conflict}); give its "
                 "vectors of some items to fit a bridge (--new-vectors FILE, in Python new_vectors)"
