@@ -42,7 +42,7 @@ CHECKS: tuple[dict[str, Any], ...] = (
     {},
     {"score": "mAP"},
     {"score": "recall@5", "protocol": "template"},
-    {"max_loss": 0.05, "cluster_by_class": True},
+    {"max_loss": 0.05},
     {"label_free": True},
 )
 

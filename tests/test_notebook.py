@@ -60,8 +60,8 @@ def test_what_it_says_of_its_results_is_so(committed):
     er, hoc, of_er, of_hoc, stored, hits = results(committed)
     assert er.count("AC 0.00") == 2
     assert max(map(float, re.findall(r"AC (\d\.\d\d)", hoc))) == 1
-    assert of_er.startswith("At most 4 points lost: no incompatible")
-    assert of_hoc.startswith("At most 4 points lost: yes compatible")
+    assert of_er.startswith("Better than keeping the old model: no At most 4 points lost: no ")
+    assert of_hoc.startswith("Better than keeping the old model: not shown At most 4 points lost: not shown ")
     assert stored == "{'items of version 1': 400, 'items of version 2': 0}"
     assert hits.count("ζ") == 5
 
@@ -91,7 +91,9 @@ def test_it_gives_the_same_again(committed, tmp_path, monkeypatch):
 
 def verdict(text):
     """The answer of a check and its verdict; nothing of a matrix."""
-    return re.match(r"(At most 4 points lost: \w+ (incompatible|compatible|not shown))?", text).group()
+    return re.match(
+        r"(Better than keeping the old model: (\w+ )+At most 4 points lost: (no|yes|not shown))?", text
+    ).group()
 
 
 def scores(text):

@@ -66,15 +66,6 @@ def read_judgements(path: Path | str) -> Judgements:
     return found
 
 
-def relevant_pairs(judgements: Judgements) -> list[tuple[str, str]]:
-    """(query id, item id) of every pair with a grade above 0.
-
-    >>> relevant_pairs({"q1": {"d1": 2.0, "d2": 0.0}})
-    [('q1', 'd1')]
-    """
-    return [(query, item) for query, grades in judgements.items() for item, grade in grades.items() if grade > 0]
-
-
 def _text_rows(path: Path) -> Iterator[tuple[str, str, str, float]]:
     with open_table(path) as file:
         places: tuple[int, int, int | None] | None = None

@@ -9,13 +9,13 @@ from distances import apart
 from torch import nn
 
 from holdfast.train.encoders import Encoder, build_backbone
-from holdfast.train.encoders import squeeze_excite as se_networks
 
 pytest.importorskip("triton")
 
 from papers.kernels import batch_norm, networks, squeeze_excite
 from papers.kernels.grouped_convolution import grouped_convolution
 from papers.kernels.networks import FusedNetwork, cast_together
+from papers.networks import squeeze_excite as se_networks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

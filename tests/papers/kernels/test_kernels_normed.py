@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from distances import apart
 from torch import nn
 
-from holdfast.train.encoders import Encoder, build_backbone, squeeze_excite
+from holdfast.train.encoders import Encoder, build_backbone
+from papers.networks import squeeze_excite
 from papers.networks.squeeze_excite import SqueezeExcitation
 
 pytest.importorskip("triton")
