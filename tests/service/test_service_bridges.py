@@ -120,7 +120,7 @@ def test_register_by_the_command_line(served, gallery, models, pictures, tmp_pat
 def test_register_refuses_and_nothing_changes(served, gallery, models, pictures, tmp_path):
     opened, folder = served
     rows = new_vectors(tmp_path / "new.npz", models[1], pictures)
-    with pytest.raises(HoldfastError, match="is being served; give the new vectors as a file"):
+    with pytest.raises(HoldfastError, match="is being served; give the vectors as a file"):
         opened.register(models[1], new_vectors=feature_set("new", rows, ids=np.arange(len(rows))))
     with pytest.raises(HoldfastError, match="unknown kind of bridge 'shear'"):
         opened.register(models[1], bridge="shear")
