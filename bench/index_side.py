@@ -153,7 +153,8 @@ def verbs(bench: Bench) -> None:
     items = groups[np.arange(3000) % 60] + 0.6 * rng.standard_normal((3000, 32))
     for name in ("one", "two"):
         rows = np.tanh(items @ rng.standard_normal((32, 384)) / 6) + 0.1 * rng.standard_normal((3000, 384))
-        np.savez(bench.folder / f"{name}.npz", features=rows.astype(np.float32), labels=np.arange(3000) % 60)
+        ids = [f"item-{number}" for number in range(3000)]
+        np.savez(bench.folder / f"{name}.npz", features=rows.astype(np.float32), ids=ids, labels=np.arange(3000) % 60)
     holdfast = [sys.executable, "-m", "holdfast"]
     make_gallery(bench, bench.scaled(20_000), 128)
     commands = {
