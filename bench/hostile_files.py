@@ -111,7 +111,7 @@ def open_features(path: Path, valid: Path) -> None:
 
 def check_features(path: Path, valid: Path) -> None:
     command("check", "--gallery", valid / "old.npz", "--queries-old", valid / "old.npz", "--queries-new", path,
-            "--resamples", "100", "--json")  # fmt: skip
+            "--json")  # fmt: skip
 
 
 def fit_bridge(path: Path, valid: Path) -> None:
@@ -180,7 +180,7 @@ FORMATS = {
     "bridge": Format("bridge", ("*",), (use_bridge,)),
     "run folder": Format("run", ("**/*",), (
         lambda at, valid: command("evaluate", at, "--json"),
-        lambda at, valid: command("check-history", at, "--resamples", "100", "--json"),
+        lambda at, valid: command("check-history", at, "--json"),
     )),
 }  # fmt: skip
 

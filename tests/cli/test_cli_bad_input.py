@@ -185,14 +185,14 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
 
 
 @pytest.mark.parametrize("lost", ["features/03", "metrics.json"])
-def test_check_refuses_an_unfinished_run(lost, earlier, capsys, monkeypatch):
+def test_a_history_of_an_unfinished_run_is_refused(lost, earlier, capsys, monkeypatch):
     folder, _ = earlier
     target = folder / lost
     if target.is_dir():
         shutil.rmtree(target)
     else:
         target.unlink()
-    monkeypatch.setattr("sys.argv", ["holdfast", "check", str(folder)])
+    monkeypatch.setattr("sys.argv", ["holdfast", "check-history", str(folder)])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
@@ -204,7 +204,7 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     folder, contents = earlier
     (tmp_path / "taken").mkdir()
     before = contents()
-    message = refused("check", folder, "--html", tmp_path / "taken", status=2)
+    message = refused("check-history", folder, "--html", tmp_path / "taken", status=2)
     assert "taken: is a folder; name a file" in message
     assert contents() == before
 

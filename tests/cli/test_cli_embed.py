@@ -9,19 +9,19 @@ from PIL import Image
 
 from holdfast import Encoder, Gallery, HoldfastError, Preprocess, build_backbone
 
-CLASSES, PER_CLASS = 6, 60
+CLASSES, QUERIES, STORED = 10, 9, 27  # images of each class
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of six classes, apart as stored ones and queries, and two models of 16 and 24 numbers."""
+    """Images of ten classes, apart as stored ones and queries, and two models of 16 and 24 numbers."""
     top = tmp_path_factory.mktemp("embed")
     rng = np.random.default_rng(0)
     patterns = rng.integers(40, 216, (CLASSES, 16, 16))
-    for row in range(CLASSES * PER_CLASS):
+    for row in range(CLASSES * (QUERIES + STORED)):
         label = row % CLASSES
         pixels = np.clip(patterns[label] + rng.normal(0, 30, (16, 16)), 0, 255).astype(np.uint8)
-        file = top / ("queries" if row // CLASSES < 15 else "stored") / f"class {label}" / f"{row}.png"
+        file = top / ("queries" if row // CLASSES < QUERIES else "stored") / f"class {label}" / f"{row}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(file)
     for name, width in (("old", 4), ("new", 6)):
@@ -36,9 +36,9 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
     for model in ("old", "new"):
         for part in ("queries", "stored"):
             text = holdfast("embed", model, part, "--out", tmp_path / f"{part}_{model}.npz")
-            count = CLASSES * (15 if part == "queries" else 45)
+            count = CLASSES * (QUERIES if part == "queries" else STORED)
             assert f"{count} vectors of {16 if model == 'old' else 24} numbers (float32)" in " ".join(text.split())
-            assert "labels of 6 classes" in " ".join(text.split())
+            assert "labels of 10 classes" in " ".join(text.split())
     files = {name: tmp_path / f"{name}.npz" for name in ("queries_old", "queries_new", "stored_old", "stored_new")}
     refused = ["check", "--gallery", files["stored_old"], "--queries-old", files["queries_old"]]
     text = holdfast(*refused, "--queries-new", files["queries_new"], status=2)
@@ -50,7 +50,7 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
     options = ("--queries-new", files["queries_new"], "--bridge", tmp_path / "b", "--max-loss", "0.5", "--json")
     found = json.loads(holdfast(*refused, *options))
     assert found["loss"]["answer"] == "yes"
-    assert found["queries"] == CLASSES * 15
+    assert found["queries"] == CLASSES * QUERIES
 
 
 def test_ids_are_those_of_gallery_add(folder, holdfast, tmp_path):

@@ -385,6 +385,7 @@ def test_names_in_an_npz(tmp_path):
     path = npz(tmp_path / "f.npz", **{"a\nb": GOOD, "features": GOOD})
     with open_npz(path) as pack:
         assert pack.names == ["a\nb", "features"]
-    refused(read_features, npz(path, **{"a\nb": GOOD}), "query", match=r"it has a\\nb")
+    assert read_features(npz(path, **{"a\nb": GOOD}), "query").rows.shape == GOOD.shape  # the only one
+    refused(read_features, npz(path, **{"a\nb": GOOD, "c": GOOD}), "query", match=r"it has a\\nb, c; name one")
     path.write_bytes(npy((4, 3), data=bytes(48)))
     refused(read_features, path, "query", match="holds a single array")

@@ -66,7 +66,7 @@ def test_the_record_against_plain_loops(executed):
     train, tasks = experiment.data.train, experiment.scenario.tasks
     known = np.isin(train.labels, tasks[0].seen_classes)
     old, new = (
-        extract(encoder, replace(train, images=train.images[known], labels=train.labels[known], names=None))
+        extract(encoder, replace(train, images=train.images[known], labels=train.labels[known]))
         for encoder in (with_backbone(folder / "models" / number) for number in ("01", "02"))
     )
     labels = train.labels[known]
@@ -134,7 +134,7 @@ def test_the_toys_record(executed):
     experiment = assemble(run.recipe, SharedData())
     train, task = experiment.data.train, experiment.scenario.tasks[1]
     own = np.sort(task.new_indices)
-    images = replace(train, images=train.images[own], labels=train.labels[own], names=None)
+    images = replace(train, images=train.images[own], labels=train.labels[own])
     features = torch.tensor(extract(Encoder.from_pretrained(folder / "models" / "02"), images))
     vertex = dict(zip(task.seen_classes, task.slots, strict=True))
     vertices = torch.tensor([vertex[int(label)] for label in images.labels])
