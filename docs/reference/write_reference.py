@@ -42,6 +42,7 @@ GUIDES = (
     "holdfast.train.methods.interface.TaskView",
     "holdfast.train.methods.interface.Batch",
     "holdfast.train.methods.interface.Progress",
+    "holdfast.train.events.EpochEnded",
     "holdfast.train.methods.classifiers.GrowingClassifier",
     "holdfast.train.geometry.sphere.cosine_matrix",
     "holdfast.train.geometry.simplex.embed_in_larger_simplex",
