@@ -31,6 +31,7 @@ GROUPS = {
 """Heading -> packages whose public names it lists."""
 GUIDES = (
     "holdfast.bridges.pairs.read_pairs",
+    "holdfast.bridges.index_side.IndexMap",
     "holdfast.vectors.feature_files.write_features",
     "holdfast.vectors.feature_shards.FeatureShards",
     "holdfast.gallery.attached.source.Address",
@@ -42,6 +43,7 @@ GUIDES = (
     "holdfast.train.methods.interface.TaskView",
     "holdfast.train.methods.interface.Batch",
     "holdfast.train.methods.interface.Progress",
+    "holdfast.train.events.EpochEnded",
     "holdfast.train.methods.classifiers.GrowingClassifier",
     "holdfast.train.geometry.sphere.cosine_matrix",
     "holdfast.train.geometry.simplex.embed_in_larger_simplex",

@@ -63,7 +63,7 @@ def test_commands_and_options_exist(page):
         assert verb in verbs
         known = {name for option in verbs[verb].params for name in (*option.opts, *option.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= known, rest
-    others = [everything[name] for name in ("adopt", "bridge", "check")]
+    others = [everything[name] for name in ("bridge", "check")]
     options = [option for verb in (*verbs.values(), *others) for option in verb.params]
     known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(page))) <= known | FOREIGN

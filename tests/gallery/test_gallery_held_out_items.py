@@ -87,7 +87,8 @@ def test_held_out_items_are_the_queries_and_said_to_be(make_gallery, trained, fi
     text = " ".join(
         CliRunner(env={"COLUMNS": "80"}).invoke(app, ["gallery", "versions", str(tmp_path / "g")]).stdout.split()
     )
-    assert "Queries of version 2 on version 1: at most 1 point lost: " in text
+    assert "Queries of version 2 on version 1. Better than keeping the old model: " in text
+    assert "At most 1 point lost: " in text
     assert "Measured with 60 held-out items of model next, not used in training; among 180 stored items." in text
 
 

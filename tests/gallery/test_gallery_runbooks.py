@@ -87,7 +87,8 @@ class Runbook:
             else:
                 assert words[0] == "holdfast", line
                 done = CliRunner().invoke(app, words[1:])
-                assert done.exit_code == 0, (line, done.output, done.exception)
+                expected = 3 if words[1] == "bridge" else 0  # a bridge is provisional until the check judges it
+                assert done.exit_code == expected, (line, done.output, done.exception)
                 self.said[line] = self.said.get(line, "") + done.stdout
 
 

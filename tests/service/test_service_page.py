@@ -16,7 +16,8 @@ from holdfast.service.body_limits import Limits
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 TOKEN = "read-token-of-thirty-two-letters"
-HOSTILE = "<img src=x onerror=window.hacked=1>\u202e\"'&amp;" + "W" * 200
+HOSTILE_ID = "<img src=x onerror=window.hacked=1>\"'&amp;" + "W" * 200
+HOSTILE = "\u202e" + HOSTILE_ID  # ids hold no marks of writing direction
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def gallery(filled, models, tmp_path_factory):
     with Gallery.open(folder) as opened:
         opened.register(models[1], force=True)
         vector = -np.ones(32)  # far from the pictures
-        opened.add([Item(HOSTILE, vector=vector, label=HOSTILE, metadata={"price": 99, "note": HOSTILE})])
+        opened.add([Item(HOSTILE_ID, vector=vector, label=HOSTILE, metadata={"price": 99, "note": HOSTILE})])
         yield opened
 
 
@@ -153,7 +154,7 @@ def test_hostile_strings_stay_text(visit, address):
     page.press("#k", "Enter")
     until(page, "document.querySelectorAll('.hit').length === 40")
     hit = page.locator(".hit", has_text="onerror").last
-    assert hit.locator(".id").inner_text() == HOSTILE
+    assert hit.locator(".id").inner_text() == HOSTILE_ID
     assert hit.locator(".label").inner_text() == HOSTILE
     assert hit.locator("dd").nth(1).inner_text() == HOSTILE
     assert hit.locator(".picture").inner_text() == "no image stored"
@@ -269,7 +270,7 @@ def test_offline_and_back(visit, gallery, address):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_phone(visit, address, scheme):
     page = visit(
-        f"{address}/#like/{quote(HOSTILE)}",
+        f"{address}/#like/{quote(HOSTILE_ID)}",
         width=375,
         height=700,
         color_scheme=scheme,

@@ -60,8 +60,8 @@ class IndexMap:
     >>> things = rng.standard_normal((200, 6))  # the same things, embedded by two models
     >>> old, new = things @ rng.standard_normal((6, 8)), things @ rng.standard_normal((6, 10))
     >>> index_map = IndexMap.fit(new=new, old=old)
-    >>> index_map.dims, round(index_map.agreement, 1)
-    ((8, 10), 1.0)
+    >>> index_map.dims, index_map.agreement > 0.8
+    ((8, 10), True)
     >>> index_map.transform(old[:3]).shape  # a converted copy, unit rows in the new space
     (3, 10)
     """

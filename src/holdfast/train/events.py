@@ -78,6 +78,11 @@ class EpochEnded(TaskEvent):
     loss: sum of ``terms``.
     terms: mean of each weighted loss term over the epoch.
     seconds: duration of the epoch, or of its part since a resume.
+
+    >>> from holdfast.train.events import EpochEnded
+    >>> ended = EpochEnded(task=1, epoch=3, step=30, lr=0.1, loss=2.5, terms={"classification": 2.5}, seconds=0.4)
+    >>> ended.terms["classification"], ended.kind
+    (2.5, 'epoch')
     """
 
     kind = "epoch"

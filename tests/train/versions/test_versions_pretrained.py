@@ -312,7 +312,7 @@ def test_mixed_precision_is_for_gpus(monkeypatch):
     [
         ({"backbone": "nowhere.pt"}, "nowhere.pt: no such file"),
         ({"backbone": "other.pth"}, "its network is not recognised .*backbone.weights"),
-        ({"backbone": "other.pth", "weights": "other.pth"}, "two files of weights"),
+        ({"backbone": "other.pth", "overrides": ["backbone.weights=other.pth"]}, "two files of weights"),
         ({"backbone": "timm:unknown"}, "backbone timm:unknown: Unknown architecture"),
         (
             {"backbone": "timm:missing"},
