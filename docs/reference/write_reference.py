@@ -31,6 +31,7 @@ GROUPS = {
 """Heading -> packages whose public names it lists."""
 GUIDES = (
     "holdfast.bridges.pairs.read_pairs",
+    "holdfast.bridges.index_side.IndexMap",
     "holdfast.vectors.feature_files.write_features",
     "holdfast.vectors.feature_shards.FeatureShards",
     "holdfast.gallery.attached.source.Address",

@@ -16,13 +16,13 @@ BENCH = Path(__file__).parents[2] / "bench"
 def test_hostile_files(seed, tmp_path):
     pytest.importorskip("qdrant_edge")
     pytest.importorskip("pyarrow")
-    words = ["--files", "54", "--seed", str(seed), "--seconds", "30", "--json", str(tmp_path / "x.json")]
+    words = ["--files", "63", "--seed", str(seed), "--seconds", "30", "--json", str(tmp_path / "x.json")]
     command = [sys.executable, str(BENCH / "hostile_files.py"), *words, "--folder", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "x.json").read_text())
     assert found["failures"] == []
-    assert len(found["rows"]) == 18
+    assert len(found["rows"]) == 21
     assert all(row["files"] == 3 == row["refused"] + row["accepted"] for row in found["rows"])
     assert sum(row["refused"] for row in found["rows"]) > 25
     assert all(0 < row["peak_mb"] < 2048 for row in found["rows"])

@@ -168,8 +168,16 @@ def test_arrays_and_tensors_round_trip(tmp_path):
         assert all(type(again[name]) is type(parts[name]) for name in parts)
         assert all(again[name].tolist() == parts[name].tolist() for name in parts)
         assert all(again[name].dtype == parts[name].dtype for name in parts)
-    with pytest.raises(HoldfastError, match=r"b\.safetensors: not readable as safetensors"):
-        read_tensors(tmp_path / "b.safetensors")  # NumPy has no bfloat16
+
+
+@pytest.mark.parametrize("taught", [False, True])
+def test_types_that_numpy_lacks_are_refused(taught, tmp_path):
+    if taught:
+        pytest.importorskip("ml_dtypes")  # NumPy knows the names of its types from now on
+    for dtype, kind in ((torch.bfloat16, "BF16"), (torch.float8_e5m2, "F8_E5M2")):
+        write_torch(tmp_path / "a.safetensors", {"plain": torch.ones(2), "short": torch.ones(2).to(dtype)})
+        with pytest.raises(HoldfastError, match=rf"a\.safetensors: short holds numbers of type {kind}, .* as F32$"):
+            read_tensors(tmp_path / "a.safetensors")
 
 
 def test_tensors_that_share_memory_are_written_apart(tmp_path):

@@ -80,6 +80,14 @@ def change(folder, statement):
     connection.close()
 
 
+def change_version(folder, text, other):
+    with sqlite3.connect(folder / "catalogue.sqlite") as connection:
+        before = connection.execute("SELECT record FROM versions").fetchone()
+        assert text in before[0]
+        connection.execute("UPDATE versions SET record = ?", (before[0].replace(text, other),))
+    connection.close()
+
+
 def cut_segments(folder):
     for path in (folder / "vectors" / "v0001.0001").rglob("*"):
         if path.is_file() and path.stat().st_size:
@@ -110,6 +118,10 @@ DAMAGE = {
     "a broken version": lambda g: change(g, "UPDATE versions SET record = '{'"),
     "a version of other fields": lambda g: change(g, "UPDATE versions SET record = '{\"a\": 1}'"),
     "a version that is a list": lambda g: change(g, "UPDATE versions SET record = '[]'"),
+    "a version with null for a list": lambda g: change_version(g, '"unreachable": []', '"unreachable": null'),
+    "a version with a text for a number": lambda g: change_version(g, '"stored_dim": 32', '"stored_dim": "32"'),
+    "a version whose bridge is a number": lambda g: change_version(g, '"bridges": []', '"bridges": [3]'),
+    "a version whose bridge has no hashes": lambda g: change_version(g, '"bridges": []', '"bridges": [{"version": 0}]'),
     "no rows of versions": lambda g: change(g, "DELETE FROM versions"),
     "broken metadata": lambda g: change(g, "UPDATE items SET metadata = '{'"),
     "a broken last key": lambda g: (g / "vectors/v0001.0001/last_indexed_key.json").write_text('{"a": 1}'),

@@ -154,12 +154,21 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
         save_file(plain, temporary, metadata=about if plain or about else None)
 
 
+_WITHOUT_NUMPY = re.compile("BF16|F4|F6_|F8_")
+"""Types of safetensors that NumPy does not have."""
+
+
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read one safetensors file: its arrays and its metadata. ``train.tensor_files`` reads tensors of torch."""
     from safetensors import safe_open
 
     with reading_tensors(path), safe_open(path, framework="np") as file:
-        arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        names = file.keys()
+        kinds = {name: str(file.get_slice(name).get_dtype()) for name in names}
+        for name, kind in kinds.items():
+            if _WITHOUT_NUMPY.match(kind):  # read only while another package, such as onnx, has taught NumPy the type
+                raise HoldfastError(f"{path}: {name} holds numbers of type {kind}, which NumPy lacks; write it as F32")
+        arrays = {name: np.array(file.get_tensor(name)) for name in names}
         about = dict(file.metadata() or {})
     for name, array in arrays.items():
         check_real(array, f"{path}: {name}")

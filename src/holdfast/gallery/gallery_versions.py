@@ -6,11 +6,11 @@ here, so it is searched by vectors, and new vectors of it are given.
 
 import hashlib
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import numpy as np
 
@@ -63,6 +63,22 @@ class Version:
     bridges: list[dict[str, Any]] = field(default_factory=list)
     unreachable: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse what a damaged record holds in place of a number, a text or a list."""
+        for part in fields(self):
+            value: Any = getattr(self, part.name)
+            kind: Any = part.type
+            if get_origin(kind) is list:
+                (inner,) = get_args(kind)
+                fits = isinstance(value, list) and all(isinstance(one, get_origin(inner) or inner) for one in value)
+            else:
+                fits = isinstance(value, kind)
+            if not fits:
+                raise TypeError(f"{part.name} of a version: {str(value)[:100]!r}")
+        for bridge in self.bridges:
+            if not (isinstance(bridge["version"], int) and isinstance(bridge["sha256"], dict)):
+                raise TypeError(f"bridges of a version: {str(bridge)[:100]!r}")
 
     def can_compare(self, other: "Version") -> bool:
         """Whether queries of one of the two versions can search items of the other."""
