@@ -372,7 +372,7 @@ def killed_while_filling(path, kills):
         for row, content, vector in rows:
             assert np.array_equal(np.frombuffer(vector, np.float32), BY_NEW[row])
             assert content
-        assert len(rows) <= 200
+        assert len(rows) <= 202  # the most, and a hundredth more
         assert cache._connection().execute("PRAGMA integrity_check").fetchone() == ("ok",)
         cache.close()
         most = max(most, len(rows))
