@@ -77,7 +77,7 @@ def picture_recipe(tmp_path):
             "simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
-        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: casia_webface, "),
+        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: c"),
         ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
         ("scenario.increment=3", "scenario cl2r: increment must divide the 4 classes"),
         ("scenario.tasks=4", "cannot be split evenly over 4 tasks"),
