@@ -228,12 +228,13 @@ class Bridge:
     def __repr__(self) -> str:
         evidence, plain = self.evidence, self.evidence.without
         measures = {"reciprocal rank": "mean reciprocal rank", "top1": "share of right first hits"}
+        measure = measures.get(evidence.measure, evidence.measure)
         without = "" if plain is None or self.kind == NONE else f", without a bridge {per_cent(plain.value, 1)} %"
         return (
             f"Bridge from {self.dims[0]:,} to {self.dims[1]:,} numbers by {with_options(self.kind, self.options)}, "
-            f"fitted on {evidence.pairs:,} pairs; it {'helps' if self.helps else 'does not help'}: its "
-            f"{measures.get(evidence.measure, evidence.measure)} on {evidence.held_out:,} held-out pairs is "
-            f"{per_cent(evidence.chosen.value, 1)} %{without}, by chance {per_cent(evidence.chance, 1)} %"
+            f"fitted on {evidence.pairs:,} pairs; it agrees {'more' if self.helps else 'no more'} than chance, "
+            f"not judged: its {measure} on {evidence.held_out:,} held-out pairs "
+            f"is {per_cent(evidence.chosen.value, 1)} %{without}, by chance {per_cent(evidence.chance, 1)} %"
         )
 
     def summary(self) -> dict[str, Any]:

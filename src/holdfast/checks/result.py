@@ -1,6 +1,7 @@
 """Results of a check as plain records, their JSON, and their HTML in a notebook."""
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, final
@@ -91,7 +92,7 @@ class WithoutBridge:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(ABC):
     """The part that all results share."""
 
     kind: ClassVar[str]
@@ -100,8 +101,9 @@ class Result:
     reason: str
 
     @property
+    @abstractmethod
     def exit_code(self) -> int:
-        raise NotImplementedError
+        """The exit status of the command."""
 
     def __repr__(self) -> str:
         """The answers, the score behind them and the exit status in a line; ``as_json`` has everything."""
