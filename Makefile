@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: help demo test test-ci test-all upgrade-examples fuzz lint format docs bench clean
+.PHONY: help demo test test-ci test-again test-all upgrade-examples fuzz lint format docs bench clean
 
 help:
 	@echo "make demo      update a model and search its old index, in 60 to 90 seconds (offline once installed)"
@@ -42,6 +42,10 @@ test: $(VENV)/dev
 
 test-ci: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs -m "not slow or ci"
+
+# What failed, once more and alone: a test that waits for others can miss its time on a busy machine.
+test-again: $(VENV)/dev
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -rs -m "not slow or ci" --last-failed --last-failed-no-failures none
 
 test-all: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs
