@@ -132,8 +132,8 @@ def test_the_error_of_a_task_begins_on_a_line_of_its_own(monkeypatch):
     def register() -> None:
         with ProgressLine("register", quiet=False) as line:
             line.show({"stage": "fitting", "done": 0, "total": 2})
-            raise ValueError("no bridge helps")
+            raise ValueError("no bridge connects the models")
 
-    with pytest.raises(ValueError, match="no bridge helps"):
+    with pytest.raises(ValueError, match="no bridge connects the models"):
         register()
     assert terminal.getvalue() == "\rregister: fitting: 0 of 2\x1b[K\r\x1b[K"

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.bridges.bridge import pairs_of
-from holdfast.bridges.choice import FIRST, neighbours_of_items, overlap
 from holdfast.bridges.maps import LinearMap, Matrix, mean_residuals, ridge_by_leave_one_out
 from holdfast.bridges.scores import ScoreScale, measure_scale
+from holdfast.bridges.trial import FIRST, overlap, scores_of_items
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import (
@@ -29,6 +29,7 @@ from holdfast.core.storage import (
 )
 from holdfast.core.wording import per_cent
 from holdfast.vectors.lengths import row_lengths, unit, unit_of_any_length
+from holdfast.vectors.neighbours import best_columns
 
 INDEX_MAP_FILES = ("index_map.json", "index_map.safetensors")
 MEASURED = 1000
@@ -91,10 +92,10 @@ class IndexMap:
         if len(new_rows) >= 2 * FIRST:
             residuals = new_rows - unit(fitted(old_rows))
             corrected = unit(converted + _by_other_pairs(old_rows, residuals))
-            wanted = neighbours_of_items(queries, new_rows)
-            agreement, better = (
-                float(overlap(neighbours_of_items(queries, items), wanted).mean()) for items in (converted, corrected)
+            wanted, *hits = (
+                best_columns(scores_of_items(queries, items), FIRST) for items in (new_rows, converted, corrected)
             )
+            agreement, better = (float(overlap(rows, wanted).mean()) for rows in hits)
             if better > agreement:
                 converted, near, agreement = corrected, (old_rows, residuals), better
         scale = measure_scale(queries, converted, new_rows, pairs=len(new_rows))

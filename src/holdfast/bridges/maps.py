@@ -148,7 +148,7 @@ class Local:
         old: Matrix,
         shared: Shared | None = None,
         *,
-        centred: bool = True,
+        centred: bool = False,
         neighbours: int = 10,
         temperature: float = 0.05,
         weight: float = 0.5,

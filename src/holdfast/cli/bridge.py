@@ -78,8 +78,14 @@ def bridge(
         asked = _Queries(queries_old, queries_new, relevance, (id_, vector, label), seed)
         found = asked.joined(_read(old, new, pairs, columns=(id_, vector, label), with_labels=not no_labels, seed=seed))
         fitted = _fit(found, kind, items, seed)
-        judged = asked.judge(old, fitted) if fitted.helps else None
-        verdict = NO_BRIDGE if not fitted.helps else PROVISIONAL if judged is None else _BY_CHECK[judged.verdict]
+        judged = asked.judge(old, fitted) if fitted.agrees_beyond_chance else None
+        verdict = (
+            NO_BRIDGE
+            if not fitted.agrees_beyond_chance
+            else PROVISIONAL
+            if judged is None
+            else _BY_CHECK[judged.verdict]
+        )
         if verdict not in _UNWRITTEN:
             fitted.save(out)
         record = {
