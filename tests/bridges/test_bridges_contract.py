@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
 from holdfast.bridges.export import export_npz
+from holdfast.bridges.scores import SAME
 from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_tensors, write_tensors
@@ -526,6 +527,30 @@ def test_a_map_of_few_directions_is_kept_as_two_factors(kind, tmp_path):
     export_npz(short, tmp_path / "bridge.npz")
     arrays = np.load(tmp_path / "bridge.npz")
     assert np.allclose(unit(new @ arrays["weight"] + arrays["bias"]), short(new), atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "best"), [(60, 0), (600, 1)])
+def test_first_places_decide_if_enough_pairs_were_held_out(count, best):
+    """The second map shows fewer of the wanted items, but the nearest one further up."""
+    draw = np.random.default_rng(0)
+    shown = draw.random((2, count)) * [[1.0], [0.8]]
+    first = draw.random((2, count)) * [[0.8], [1.0]]
+    measured = [
+        choice.Measured(choice.Candidate(kind, {}, float(values.mean()), 0.01), values, ranks, SAME)
+        for kind, values, ranks in zip(("rotation", "local"), shown, first)
+    ]
+    assert choice.ranked(measured)[0] == best
+
+
+def test_queries_are_fitted_on_but_neither_held_out_nor_searched():
+    items, asked = drawn(300, 16, 0), drawn(200, 16, 5)
+    new, is_query = turned(np.concatenate([items, asked]), 24), np.arange(500) >= 300
+    bridge = Bridge.fit(new=new, old=np.concatenate([items, asked]), queries=is_query)
+    assert (bridge.evidence.pairs, bridge.evidence.held_out, bridge.evidence.searched) == (500, 90, 90)
+    assert bridge.evidence.curve[-1][0] == 410
+    assert bridge.was_fitted_on(new[is_query]).all()
+    with pytest.raises(HoldfastError, match="give a boolean for each pair, and at least 10 items"):
+        Bridge.fit(new=new, old=new, queries=[True] * 500)
 
 
 @pytest.mark.parametrize(("directions", "expected"), [(16, 20), (60, None)])

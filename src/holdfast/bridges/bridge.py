@@ -241,10 +241,11 @@ class Bridge:
         measures = {"reciprocal rank": "mean reciprocal rank", "top1": "share of right first hits"}
         measure = measures.get(evidence.measure, evidence.measure)
         without = "" if plain is None or self.kind == NONE else f", without a bridge {per_cent(plain.value, 1)} %"
+        chance = "more than chance" if self.agrees_beyond_chance else "no more than chance"
         return (
             f"Bridge from {self.dims[0]:,} to {self.dims[1]:,} numbers by {with_options(self.kind, self.options)}, "
-            f"fitted on {evidence.pairs:,} pairs; it agrees {'' if self.agrees_beyond_chance else 'no '}more than chance, "
-            f"not judged: its {measure} on {evidence.held_out:,} held-out pairs "
+            f"fitted on {evidence.pairs:,} pairs; it agrees {chance}, not judged: "
+            f"its {measure} on {evidence.held_out:,} held-out pairs "
             f"is {per_cent(evidence.chosen.value, 1)} %{without}, by chance {per_cent(evidence.chance, 1)} %"
         )
 
@@ -307,7 +308,8 @@ class Bridge:
         """Read a bridge that ``save`` wrote."""
         folder = Path(folder)
         if not (folder / "bridge.json").is_file():
-            raise HoldfastError(f"{folder}: no bridge here (no bridge.json); fit one with holdfast bridge")
+            other = " of queries; IndexMap.load reads the map of stored vectors" * (folder / "index_map.json").is_file()
+            raise HoldfastError(f"{folder}: no bridge{other} here (no bridge.json); fit one with holdfast bridge")
         record = read_json(folder / "bridge.json")
         tensors, _ = read_tensors(folder / "bridge.safetensors")
         try:
@@ -321,7 +323,7 @@ class Bridge:
                 None if kind == NONE else BRIDGES[kind].from_tensors(learned),
                 ScoreScale.from_json(record["scale"]),
                 tensors["error_weights"],
-                _evidence(record["evidence"]),
+                read_evidence(record["evidence"]),
                 record["models"],
                 tensors["fitted"],
             )
@@ -344,7 +346,7 @@ def _fit_errors(old: Matrix, errors: NDArray[np.float64]) -> Matrix:
     return np.append(weight, level - mean @ weight).astype(np.float32)
 
 
-def _evidence(record: Mapping[str, Any]) -> Evidence:
+def read_evidence(record: Mapping[str, Any]) -> Evidence:
     candidates = tuple(
         Candidate(**{**_with_nan(one), "exposure": _exposure(one["exposure"])}) for one in record["candidates"]
     )

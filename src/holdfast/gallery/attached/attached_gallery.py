@@ -484,8 +484,8 @@ def _fit_bridge(
     if not bridge.agrees_beyond_chance and not options.force:
         raise HoldfastError(
             f"{candidate.source}: no bridge connects the models: on {bridge.evidence.held_out} held-out items it finds "
-            f"no more than random hits would; check that the ids of {given.name} name the same items, or pass --force (in Python "
-            "force=True)"
+            f"no more than random hits would; check that the ids of {given.name} name the same items, or pass --force "
+            "(in Python force=True)"
         )
     return bridge
 
