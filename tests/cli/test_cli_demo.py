@@ -45,7 +45,7 @@ def demo(holdfast, finished, tmp_path, monkeypatch):
     """Runs ``holdfast demo`` on a copy of the finished one, in ``tmp_path``."""
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(verb, "SETTINGS", TINY)
-    return lambda *more: holdfast("demo", "--out", tmp_path, "-q", *more)
+    return lambda *more: holdfast("demo", "--out", tmp_path, *more)
 
 
 def test_the_scores_are_those_of_the_checks(finished):

@@ -12,7 +12,6 @@ import typer
 
 from holdfast.cli.demo_story import (
     BRIDGED,
-    NAMES,
     PLAIN,
     TRAINED,
     TRAINED_BRIDGED,
@@ -20,7 +19,7 @@ from holdfast.cli.demo_story import (
     remove_demo,
     run_demo,
 )
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
+from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.version_text import print_bridges
 from holdfast.core.errors import HoldfastError
@@ -45,7 +44,6 @@ def demo(
     out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where models, vectors, pages and gallery go."),
     serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
     again: bool = typer.Option(False, "--again", help="Delete what an earlier demo made there, and start again."),
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Update a model and search its old index, on drawn characters.
@@ -59,7 +57,7 @@ def demo(
     """
     if again:
         remove_demo(out, SETTINGS)
-    record = _run(out, quiet=quiet or json)
+    record = _run(out, quiet=json)
     gallery = build_gallery(out)
     if json:
         print_json({**record, "gallery": gallery.as_json()})
@@ -71,11 +69,10 @@ def demo(
 
 
 def _run(out: Path, *, quiet: bool) -> dict[str, Any]:
-    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt
-    from holdfast.cli.sweep_progress import sweep_display
+    from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
 
-    with exit_on_interrupt(), cancel_on_interrupt() as cancel, sweep_display(NAMES, quiet=quiet) as watch:
-        return run_demo(out, SETTINGS, watch, cancel)
+    with exit_on_interrupt(), cancel_on_interrupt() as cancel, ProgressDisplay(quiet=quiet) as display:
+        return run_demo(out, SETTINGS, display.watch, cancel)
 
 
 def _print_story(record: dict[str, Any], out: Path) -> None:
