@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast import compare
 from holdfast.core.storage import write_json
-from papers.upgrades.collections import PHOTOGRAPHS
+from papers.upgrades.collections import PHOTOGRAPHS, photographs
 from papers.upgrades.weights import default_weight, weight_of_others
 
 CASES = (
@@ -63,17 +61,6 @@ def compared(out: Path, case: tuple[str, str, str], vectors: Sequence[Any], **op
     record["sources"] = {kind: Path(file).name for kind, file in record["sources"].items()}
     write_json(out / f"compare-{'-'.join(case)}.json", record)
     sys.stderr.write(f"{', '.join(case)}: {seconds:.0f} s, weight {options['weight']}: {result}\n")
-
-
-def photographs(folder: Path, models: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The index by both models, then the queries by both, each as features and labels."""
-    files = [np.load(folder / f"{model}-test.npz") for model in models]
-    labels = files[0]["labels"]
-    assert (labels == files[1]["labels"]).all()
-    order = np.argsort(labels, kind="stable")
-    place = np.empty(len(labels), np.int64)
-    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
-    return [(file["features"][rows], labels[rows]) for rows in (place % 2 == 0, place % 2 == 1) for file in files]
 
 
 if __name__ == "__main__":

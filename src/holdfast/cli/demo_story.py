@@ -119,16 +119,13 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
     """Version 1, then version 2 twice at the same time: by plain fine-tuning and by ``holdfast update``."""
     from holdfast.train.devices import resolve_device, torch_threads
     from holdfast.train.experiments.run_threads import INTERRUPTED, RunThreads
-    from holdfast.train.experiments.update_recipes import start_from_recipe
-    from holdfast.train.versions import update
+    from holdfast.train.versions import start, update
 
     images, models = out / "images", out / "models"
 
     def first(control: "RunControl") -> dict[str, Any]:
-        overrides = [f"train.epochs={settings.epochs}", f"seed={settings.seed}"]
-        return start_from_recipe(
-            images / "first", models / "1", backbone="small", overrides=overrides, **_keywords(control)
-        )
+        changes = [f"train.epochs={settings.epochs}", f"seed={settings.seed}"]
+        return start(images / "first", models / "1", backbone="small", changes=changes, **_keywords(control))
 
     def plain(control: "RunControl") -> dict[str, Any]:
         if not (models / "2-plain").exists():
@@ -162,12 +159,12 @@ def _fine_tune(model: Path, data: Path, out: Path, control: "RunControl") -> Non
     from holdfast.train.events import Event, RunEnded, TaskEvent, TasksPlanned
     from holdfast.train.methods import METHODS
     from holdfast.train.scenarios import SlotRegistry
+    from holdfast.train.versions.next_settings import next_settings
     from holdfast.train.versions.parent import SampleSet
     from holdfast.train.versions.plan import VersionContext, plan_version
-    from holdfast.train.versions.settings import update_settings
 
-    parent, settings = update_settings(model, None, None)
-    settings = replace(settings, method="er", method_options={})
+    parent, settings, _ = next_settings(model)
+    settings = settings.changed(method={"name": "er"})
     reader = settings.training_reader(parent.preprocess)
     context = VersionContext(settings, reader, parent, SlotRegistry(1))
     plan = plan_version(reader.find(data, None).samples, parent.buffer or SampleSet(), context)

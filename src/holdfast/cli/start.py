@@ -65,15 +65,15 @@ def start(
 
     Then: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.train.experiments.update_recipes import start_from_recipe
+    from holdfast.train.versions import start as train_first
 
     with version_progress(f"{out}", quiet=quiet or json) as progress:
-        info = start_from_recipe(
+        info = train_first(
             data,
             out,
-            recipe=recipe,
+            settings=recipe,
             backbone=backbone,
-            overrides=set_,
+            changes=set_,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,

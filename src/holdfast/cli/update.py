@@ -59,16 +59,16 @@ def update(
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.train.experiments.update_recipes import update_from_recipe
+    from holdfast.train.versions import update as train_next
 
     with version_progress(f"{out}", quiet=quiet or json) as progress:
-        info = update_from_recipe(
+        info = train_next(
             model,
             data,
             out,
-            recipe=recipe,
-            overrides=set_,
+            settings=recipe,
             backbone=backbone,
+            changes=set_,
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
