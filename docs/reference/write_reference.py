@@ -37,7 +37,7 @@ GUIDES = (
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
     "holdfast.gallery.capacity.plan_capacity",
-    "holdfast.train.versions.settings.default_settings",
+    "holdfast.train.versions.version_defaults.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",
     "holdfast.train.methods.interface.TaskView",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
-from holdfast.checks.judged_queries import Relevance, judged_queries
+from holdfast.checks.judged_queries import judged_queries
 from holdfast.checks.measured_ways import (
     COUNTS,
     SHARES,
@@ -27,6 +27,7 @@ from holdfast.checks.measured_ways import (
     mixed_name,
     way_name,
 )
+from holdfast.checks.right_answers import Relevance
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import without_nan
 from holdfast.core.untrusted_files import open_npz
