@@ -49,7 +49,9 @@ def drawing() -> str:
         '<marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path class="end" d="M0,0 L8,4 L0,8 z"/></marker>'
     )
-    title = "The old model finds fifty candidates in the index as it is; the new one scores them and keeps their vectors."
+    title = (
+        "The old model finds fifty candidates in the index as it is; the new one scores them, keeping their vectors."
+    )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">',
