@@ -57,7 +57,7 @@ def type_commands(block, settings):
             continue
         chosen = settings if words[1] == "start" else ["train.epochs=1"]
         given = [word for setting in chosen for word in ("--set", setting)]
-        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words[1:], *given, "--device", "cpu", "--quiet"])
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words[1:], *given, "--device", "cpu"])
         assert result.exit_code == 0, (line, result.output)
         folders.append(Path(words[words.index("--out") + 1]))
     return folders

@@ -1,7 +1,6 @@
 """What the verbs of checks print and write, and the options that they share."""
 
 import os
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.progress import StageProgress
+from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
@@ -104,7 +103,7 @@ def judging(verb: str, pages: Sequence[Path], *, json: bool) -> Iterator["Progre
 
             for page in pages:
                 check_page_file(page)
-        with StageProgress(verb, quiet=json or not sys.stderr.isatty()) as progress:
+        with ProgressDisplay(verb) as progress:
             yield progress
 
 

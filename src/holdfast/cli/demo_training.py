@@ -10,7 +10,6 @@ import typer
 
 from holdfast.cli.demo_story import (
     BRIDGED,
-    NAMES,
     PLAIN,
     TRAINED,
     TRAINED_BRIDGED,
@@ -52,11 +51,10 @@ def training_demo(out: Path, *, json: bool) -> None:
 
 
 def _run(out: Path, *, quiet: bool) -> dict[str, Any]:
-    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt
-    from holdfast.cli.sweep_progress import sweep_display
+    from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
 
-    with exit_on_interrupt(), cancel_on_interrupt() as cancel, sweep_display(NAMES, quiet=quiet) as watch:
-        return run_demo(out, SETTINGS, watch, cancel)
+    with exit_on_interrupt(), cancel_on_interrupt() as cancel, ProgressDisplay(quiet=quiet) as display:
+        return run_demo(out, SETTINGS, display.watch, cancel)
 
 
 def _print_story(record: dict[str, Any], out: Path) -> None:

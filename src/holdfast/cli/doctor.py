@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, JSON_OPTION, refuse_given
+from holdfast.cli.options import JSON_OPTION, refuse_given
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.core.errors import first_line
+from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 
 EXTRAS = {
@@ -44,13 +44,10 @@ EXTRAS = {
 
 def doctor(
     context: typer.Context,
-    data: Path | None = DATA_OPTION,
     plan: str | None = typer.Option(
-        None, "--plan", metavar="ITEMS", help="Estimate an index of so many items instead, such as 20M."
+        None, "--plan", metavar="ITEMSxDIM", help="Estimate an index of that size instead, such as 20Mx512."
     ),
-    dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
     versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
-    rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Say what is missing on this machine, or what an index of a given size takes.
@@ -60,14 +57,13 @@ def doctor(
 
     With --plan nothing is looked at: memory, disk and time are estimated from measured figures.
 
-    Example: holdfast doctor --plan 20M --dim 512 --versions 3
+    Example: holdfast doctor --plan 20Mx512 --versions 3
     """
     if plan is not None:
-        refuse_given(context, ("data",), "looks at this machine; leave it out with --plan")
-        _print_plan(plan, dim, versions, rate, json)
+        _print_plan(plan, versions, json)
         return
-    refuse_given(context, ("dim", "versions", "rate"), "goes with --plan")
-    checks = [*_software(), *_devices(), *_data(data), *_extras()]
+    refuse_given(context, ("versions",), "goes with --plan")
+    checks = [*_software(), *_devices(), *_data(), *_extras()]
     if json:
         print_json(checks)
     else:
@@ -77,11 +73,13 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: bool) -> None:
+def _print_plan(plan: str, versions: int, json: bool) -> None:
     from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
-    from holdfast.gallery.gallery_kinds import MOST_PAIRS
 
-    found = plan_capacity(parse_count(items), dim, versions=versions, embedded_per_s=rate)
+    items, _, dim = plan.partition("x")
+    if not dim.isdecimal():
+        raise HoldfastError(f"--plan {plan}: give items and numbers of a vector, such as 20Mx512")
+    found = plan_capacity(parse_count(items), int(dim), versions=versions)
     if json:
         print_json(vars(found))
         return
@@ -97,10 +95,6 @@ def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: b
     ]
     if versions > 1:
         rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
-    if found.reembed_s is not None and found.bridge_s is not None:
-        rows.append(["time", _duration(found.reembed_s), "re-embedding all items"])
-        what = f"embedding {MOST_PAIRS:,} items of each older version"
-        rows.append(["time", _duration(found.bridge_s), what])
     print_table(["", "estimate", "for"], rows)
     say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
 
@@ -161,8 +155,8 @@ def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
     return sys.platform != "linux" or any((devices / name).exists() for name in GPU_FILES)
 
 
-def _data(data: Path | None) -> list[dict[str, Any]]:
-    from holdfast.core.errors import HoldfastError, how_to_install
+def _data() -> list[dict[str, Any]]:
+    from holdfast.core.errors import how_to_install
 
     if any(find_spec(name) is None for name in ("torch", "PIL", "matplotlib")):
         return [_check("data sets", "missing", f"for training; {how_to_install('train')}")]
@@ -174,9 +168,9 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
         rows.append(_check("glyphs", "ok", "drawn from matplotlib's fonts; needs no files"))
     except HoldfastError as error:
         rows.append(_check("glyphs", "broken", str(error)))
-    root = data_root(data)
+    root = data_root()
     if not root.is_dir():
-        return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA or --data")]
+        return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA")]
     for name, dataset in DATASETS.items():
         if not dataset.files:
             continue
