@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.options import EXECUTORS, Executor
+from holdfast.train.engine.fit_options import EXECUTORS, Executor
 from holdfast.train.engine.step import TrainingStep, old_model_stream
 
 

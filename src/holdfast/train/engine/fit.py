@@ -22,8 +22,9 @@ from holdfast.train.engine.control import Cancellation, Cancelled
 from holdfast.train.engine.executors import chosen_executor, make_executor
 from holdfast.train.engine.feature_phase import train_on_features
 from holdfast.train.engine.first_layer import begin_layer
+from holdfast.train.engine.fit_options import FitOptions, refuse_augmentation
 from holdfast.train.engine.kept_features import KeptFeatures
-from holdfast.train.engine.options import FitOptions, refuse_augmentation
+from holdfast.train.engine.model_slots import record_slots, refuse_other_turns
 from holdfast.train.engine.ranks import ALONE, BatchShard, Ranks, batch_shard, synchronise_batch_norm
 from holdfast.train.engine.schedule import (
     MakeOptimizer,
@@ -33,7 +34,6 @@ from holdfast.train.engine.schedule import (
     own_optimizer,
     parameter_groups,
 )
-from holdfast.train.engine.slots import record_slots, refuse_other_turns
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
 from holdfast.train.engine.survey import TaskFeatures
 from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event

@@ -20,7 +20,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.train.data.augment import BatchPart
 from holdfast.train.data.sampler import batch_shares
 from holdfast.train.devices import resolve_device
-from holdfast.train.engine.options import Executor, FitOptions
+from holdfast.train.engine.fit_options import Executor, FitOptions
 from holdfast.train.scenarios import Task
 
 PATIENCE = timedelta(days=30)

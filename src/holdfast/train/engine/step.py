@@ -14,8 +14,8 @@ from holdfast.train.cuda_streams import SideStream
 from holdfast.train.data.augment import augment
 from holdfast.train.data.device_images import BatchSource, Images
 from holdfast.train.encoders import Encoder, Input
+from holdfast.train.engine.fit_options import FitOptions
 from holdfast.train.engine.kept_features import KeptFeatures
-from holdfast.train.engine.options import FitOptions
 from holdfast.train.engine.ranks import BatchShard
 from holdfast.train.methods import Batch, Method, Progress
 

@@ -15,8 +15,8 @@ from holdfast.train.encoders import Encoder
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
 from holdfast.train.engine.control import RunControl
 from holdfast.train.engine.fit import fit
+from holdfast.train.engine.fit_options import FitOptions
 from holdfast.train.engine.kept_features import BufferFeatures, KeptFeatures, buffer_features
-from holdfast.train.engine.options import FitOptions
 from holdfast.train.engine.ranks import batch_shard
 from holdfast.train.events import TaskEnded
 from holdfast.train.methods import Method

@@ -25,7 +25,7 @@ from holdfast.train.encoders.backbones import is_own_code
 from holdfast.train.engine import RunControl, train_scenario
 from holdfast.train.engine.build import naming_table
 from holdfast.train.engine.executors import refuse_without_gpu
-from holdfast.train.engine.options import emulates_bf16
+from holdfast.train.engine.fit_options import emulates_bf16
 from holdfast.train.engine.ranks import Ranks
 from holdfast.train.evaluation import FURTHER_EVALUATIONS, evaluate_run
 from holdfast.train.evaluation.finished_run import keep_extras

@@ -20,7 +20,7 @@ from holdfast.train.data import READERS
 from holdfast.train.encoders import Readout, backbone_builder
 from holdfast.train.engine import FitOptions
 from holdfast.train.engine.build import BACKBONE_EXTRAS, FILLED_IN, naming_table
-from holdfast.train.engine.options import OFF_FOR_VECTORS, refuse_augmentation
+from holdfast.train.engine.fit_options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.train.methods import method_class
 from holdfast.train.scenarios import SCENARIOS
 from holdfast.train.toml_text import to_toml
