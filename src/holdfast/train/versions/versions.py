@@ -34,8 +34,8 @@ from holdfast.train.versions.parent import Parent, SampleSet, describe_model
 from holdfast.train.versions.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.train.versions.samples import (
     Reader,
+    SampleRef,
     SourceOptions,
-    VersionSample,
     distinct,
     equal_looking_classes,
     find_samples,
@@ -301,7 +301,7 @@ def _warn(text: str | None, on_event: OnEvent) -> None:
         on_event(RunWarning(text))
 
 
-def _without_trained(samples: Sequence[VersionSample], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
+def _without_trained(samples: Sequence[SampleRef], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
     """The samples of ``check_on``, each content once, without those that a version is trained on (``short_hashes``)."""
     different = distinct(samples)
     left = tuple(one for one, known in zip(different, known_mask(different, trained), strict=True) if not known)
