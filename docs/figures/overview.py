@@ -50,7 +50,7 @@ def drawing() -> str:
         '<path class="end" d="M0,0 L8,4 L0,8 z"/></marker>'
     )
     title = (
-        "The old model finds fifty candidates in the index as it is; the new one scores them, keeping their vectors."
+        "The old model finds fifty candidates in the index as it is; the new one scores them and keeps their vectors."
     )
     return "\n".join(
         [
