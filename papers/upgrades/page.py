@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.storage import write_text
-from holdfast.reports.compare_page import compare_headline, compare_rows
+from holdfast.reports.compare_report import compare_headline, compare_rows
 from papers.upgrades.candidate_rule import (
     FEWEST,
     FITTED_SETS,
