@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import compare
-from holdfast.checks.compare import bridge_candidates
+from holdfast.checks.comparison import bridge_candidates
 from holdfast.checks.measured_ways import way_name
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError

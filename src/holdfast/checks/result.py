@@ -1,7 +1,7 @@
 """Results of a check as plain records, and their JSON."""
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from holdfast.checks.estimates import Estimate
@@ -101,7 +101,7 @@ class Result(ABC):
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain types; NaN and infinities are None."""
-        found: dict[str, Any] = without_nan({"kind": self.kind, **asdict(self), "exit_code": self.exit_code})
+        found: dict[str, Any] = without_nan({"kind": self.kind, **vars(self), "exit_code": self.exit_code})
         return found
 
 

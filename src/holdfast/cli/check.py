@@ -15,6 +15,7 @@ from holdfast.cli.check_output import (
     ColumnNames,
     device_of_environment,
     judging,
+    load_bridge,
     named_columns,
     query_files,
     show_result,
@@ -69,7 +70,6 @@ def check(
     with judging("check", page, json=json) as progress:
         columns = (id_, vector, label)
         stored = _gallery_source(gallery, columns)
-        from holdfast.bridges import Bridge
         from holdfast.checks import check as check_queries
         from holdfast.reports import check_report
 
@@ -83,7 +83,7 @@ def check(
             new,
             named_columns(gallery_new, named, "gallery"),
             known_items=items,
-            bridge=None if bridge is None else Bridge.load(bridge),
+            bridge=None if bridge is None else load_bridge(bridge),
             relevance=relevance,
             score=score,
             max_loss=max_loss,

@@ -57,6 +57,12 @@ def device_of_environment() -> Any:
     return resolve_device(name)
 
 
+def load_bridge(folder: Path) -> Any:
+    from holdfast.bridges import Bridge
+
+    return Bridge.load(folder)
+
+
 ColumnNames = tuple[str | None, str | None, str | None]
 """The values of --id, --vector and --label."""
 

@@ -58,7 +58,7 @@ def compare(
     """
     with judging("compare", page, json=json) as progress:
         from holdfast.checks import compare as compare_ways
-        from holdfast.checks.compare import inner_queries
+        from holdfast.checks.comparison import inner_queries
         from holdfast.reports import compare_report
 
         columns = (id_, vector, label)

@@ -5,7 +5,7 @@ by a rule that was fixed on other data (``way_to_test``), so its interval needs 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class Comparison:
                 "queries_needed": self.queries_needed,
                 "policy": self.policy,
                 **self.facts,
-                "ways": [asdict(way) for way in self.ways],
+                "ways": self.ways,
                 "notes": list(self.notes),
             }
         )
