@@ -178,7 +178,7 @@ def test_the_numbers_of_the_comparison_with_other_ways_are_those_of_the_results(
     page, results = ((ROOT / "docs" / name).read_text("utf-8") for name in ("comparison.md", "results/serving-both.md"))
     rows = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if line.startswith("| ")}
     for way, starts, phrase in (
-        ("two-stage search", "- Two-stage@50 with both scores", "above it in {} of 15 replacements of text models, below in none"),
+        ("two-stage search", "- Two-stage@50 with both scores", "above it in {} of 15 replacements of text"),
         ("re-embedding", "- Re-embedding everything", "above it in {} of 15"),
         ("query adapter (bridge)", "- A bridge alone", "below it in {} of 15"),
     ):  # fmt: skip
