@@ -15,8 +15,8 @@ from holdfast.core.run_folder import RunFolder
 from holdfast.core.storage import read_json
 from holdfast.train.events import RunFailed
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.run_threads import distinct_streams
 from papers.sweeps.plan import plan
+from papers.sweeps.run_threads import distinct_streams
 from papers.sweeps.sweep import NO_MORE, SweepOptions, _next_message, run_all
 
 QUICK = ["train.epochs=1"]

@@ -12,13 +12,13 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine import Cancellation
-from holdfast.train.experiments import run_threads
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.pretrain import check_pretrain_recipe
-from holdfast.train.experiments.run_threads import without_traceback
+from papers.sweeps import run_threads
 from papers.sweeps.plan import plan
 from papers.sweeps.pretraining import pretrain_many
+from papers.sweeps.run_threads import without_traceback
 from papers.sweeps.sweep import SweepOptions, run_all
 
 CPU = torch.device("cpu")
