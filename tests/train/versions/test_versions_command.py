@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 def commands(page):
     """The first block of commands with ``holdfast start``."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     block = next(block for block in blocks if "holdfast start" in block)
     return [line for line in block.splitlines() if line.startswith("holdfast ")]
 
