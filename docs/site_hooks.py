@@ -8,6 +8,7 @@ the numbers of one cell stay on one line.
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?!https?://|#|mailto:)[^)\s#]+)(#[^)]*
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the pages that are in the repository's root, and the notebook."""
+    """Add the pages that are in the repository's root, the notebook, and the Python API by group."""
     from mkdocs.structure.files import File
 
     for name, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(DOCS.parent / name).read_text(encoding="utf-8")))
     files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(NOTEBOOK)))
+    writer = runpy.run_path(str(DOCS / "reference/write_reference.py"))
+    for name, text in writer["api_pages"]().items():
+        files.append(File.generated(config, f"reference/api/{name}", content=text))
     return files
 
 
@@ -35,18 +39,17 @@ def notebook_page(notebook: Path) -> str:
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-        parts += [_shown(output["data"]) for output in cell.get("outputs", []) if "data" in output]
+        for output in cell.get("outputs", []):
+            parts.append(_shown(output.get("data") or {"text/plain": output["text"]}))
     return "\n\n".join(parts) + "\n"
 
 
 def _shown(data: dict[str, Any]) -> str:
-    """One output of a cell: as HTML or a picture if it has them, else as text."""
+    """One output of a cell: as HTML if it has that, else as text."""
     forms = {kind: "".join(content) for kind, content in data.items()}
     if "text/html" in forms:
         return f'<div class="output">{forms["text/html"]}</div>'
-    if "image/png" in forms:
-        return f'<p><img alt="output" src="data:image/png;base64,{forms["image/png"].strip()}"></p>'
-    return f"```text\n{forms['text/plain']}\n```"
+    return f"```text\n{forms['text/plain'].rstrip()}\n```"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:

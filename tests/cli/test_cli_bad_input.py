@@ -108,7 +108,7 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     folder, contents = earlier
     (tmp_path / "taken").mkdir()
     before = contents()
-    message = refused("check-history", folder, "--html", tmp_path / "taken", status=2)
+    message = refused("check-history", folder, "--page", tmp_path / "taken", status=2)
     assert "taken: is a folder; name a file" in message
     assert contents() == before
 
