@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli import SECTIONS
 
 SOURCE = Path(holdfast.__file__).parent
 
@@ -230,6 +232,21 @@ def test_no_drawers_and_no_giants():
     for file in SOURCE.rglob("*.py"):
         assert file.stem not in ("utils", "common", "helpers", "misc"), file
         assert len(file.read_text(encoding="utf-8").splitlines()) <= 600, file
+
+
+def test_a_name_is_of_one_file_and_of_one_class():
+    """A verb's file has the verb's name, which is often that of the module that does the work. A method has the name of
+    its key, its card and its test."""
+    verbs = {name.replace("-", "_") for names in SECTIONS.values() for name in names}
+    files, classes = Counter[str](), Counter[str]()
+    for file in SOURCE.rglob("*.py"):
+        if file.name != "__init__.py" and not (file.parent.name == "cli" and file.stem in verbs):
+            files[file.name] += 1
+        if file.name != "openapi_schema.py":  # its classes are named as the records of HTTP that they describe
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            classes.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    twice = {name for name, times in (files + classes).items() if times > 1}
+    assert twice <= {"scores.py", "Candidate", "NewVectors", "OldModel", "Pairs", "_Queries"}  # to be renamed
 
 
 def test_public_names_resolve_and_are_documented():
