@@ -285,7 +285,7 @@ def test_every_module_has_a_docstring():
             assert importlib.import_module(module.name).__doc__, module.name
 
 
-def test_every_method_has_a_card_and_a_recipe():
+def test_every_method_has_a_card():
     from holdfast.train.methods import METHODS
 
     root = SOURCE.parents[1]
@@ -294,4 +294,3 @@ def test_every_method_has_a_card_and_a_recipe():
         for part in ("**Idea.**", "**Loss", "**Kept between tasks.**", "**Extra cost.**", "**Deviations.**"):
             assert part in card, (name, part)
         assert bool(method.reconstruction) == ("reconstruction" in card or "adapted" in card), name
-        assert (root / "recipes" / "cifar100-10" / f"{name}.toml").exists()
