@@ -66,7 +66,7 @@ def test_ctrl_c_says_what_is_stored(gallery, holdfast, monkeypatch, tmp_path):
 
     from holdfast.cli import app
 
-    done = CliRunner().invoke(app, ["gallery", "add", str(gallery), str(images(tmp_path / "a", "1.png")), "-q"])
+    done = CliRunner().invoke(app, ["gallery", "add", str(gallery), str(images(tmp_path / "a", "1.png"))])
     assert done.exit_code == 130
     assert "interrupted; 1 of 1 images are stored" in done.stderr
 

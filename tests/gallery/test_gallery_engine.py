@@ -13,7 +13,6 @@ from holdfast.gallery import open_engine
 from holdfast.gallery.engines import embedded_engine as embedded
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.engine import new_engine_address
-from holdfast.gallery.engines.qdrant_engine import QdrantEngine
 from holdfast.gallery.filters import matches, parse_filter
 
 FILTERS = [
@@ -34,7 +33,7 @@ FILTERS = [
 ]
 
 
-KINDS = list(itertools.product(["embedded", "postgresql", "qdrant"], ["exact", "hnsw"]))
+KINDS = list(itertools.product(["embedded", "postgresql"], ["exact", "hnsw"]))
 
 
 @pytest.fixture(params=KINDS, ids="-".join)
@@ -89,8 +88,7 @@ def test_pages_of_equal_vectors_fit_together(engine):
     keys = (1 + rng.permutation(len(vectors))).tolist()
     for start in range(0, len(keys), 20):  # as if stored in another order than the keys
         engine.upsert("v0001", keys[start : start + 20], vectors[start : start + 20], [{}] * 20)
-    # Nothing is indexed yet, so that all vectors are compared; only a Qdrant server decides that itself.
-    for exact in (True,) if isinstance(engine, QdrantEngine) else (True, False):
+    for exact in (True, False):  # nothing is indexed yet, so that all vectors are compared
         whole = [one.key for one in engine.search("v0001", vectors[0], 120, exact=exact)]
         scores = dict(zip(keys, vectors @ vectors[0], strict=True))
         assert whole == sorted(keys, key=lambda key: (-scores[key], key))
@@ -167,12 +165,13 @@ def test_filtered_searches_of_the_graph_find_the_nearest(tmp_path, monkeypatch, 
     """Few neighbours in the graph match the filter; without an index of the field a fifth of the nearest were found."""
     pytest.importorskip("qdrant_edge")
     monkeypatch.setattr(embedded_process, "_FULL_SCAN_BELOW", 1)  # the graph is searched, not all that match
-    monkeypatch.setattr(embedded, "FIELD_INDEX_UP_TO", 10_000 if indexed_at_once else -1)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((3000, 64)).astype(np.float32)
     fields = [{"part": i % 20, "name": f"n{i % 20}"} for i in range(len(vectors))]
     made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
     made.create("v0001", 64)
+    if not indexed_at_once:
+        made.upsert("v0001", [5000], vectors[:1], [{}])  # only fields of the first write are indexed then
     made.upsert("v0001", range(1, 3001), vectors, fields)
     filters = [parse_filter(given, {"part", "name"}) for given in ({"part": 3}, {"name": "n3"})]
 

@@ -92,18 +92,6 @@ def test_held_out_items_are_the_queries_and_said_to_be(make_gallery, trained, fi
     assert "Measured with 60 held-out items of model next, not used in training; among 180 stored items." in text
 
 
-def test_copies_are_known_by_their_content(make_gallery, trained, files, tmp_path):
-    """The gallery reads its images from another folder than the model was trained from."""
-    copies = []
-    for file in files:
-        copies.append(tmp_path / "copies" / file.name)
-        copies[-1].parent.mkdir(exist_ok=True)
-        copies[-1].write_bytes(file.read_bytes())
-    check = make_gallery("g", copies).register(trained(files[::2], files[1::2]), bridge="none").checks[0]
-    assert check["items_used"]["trained"] == check["items_used"]["unknown"] == 0
-    assert check["items_used"]["held_out"] >= 50
-
-
 def test_too_few_held_out_items_are_filled_up_and_it_is_said(make_gallery, trained, files):
     used = make_gallery("g", files).register(trained(files[:20], files[20:80]), bridge="none").checks[0]["items_used"]
     assert used["held_out"] == 20

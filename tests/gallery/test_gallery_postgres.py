@@ -132,7 +132,7 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
     for number, gallery in enumerate(galleries):
         gallery.add([Item(f"{number}", vector=np.ones(32))])
     assert [[hit.id for hit in one.search(vector=np.ones(32))] for one in galleries] == [["0"], ["1"]]
-    namespace = galleries[0]._state.catalogue.setting("place")["namespace"]
+    namespace = galleries[0]._state.catalogue.setting("namespace")
     galleries[0].close()
     with pytest.raises(HoldfastError, match=f"the namespace {namespace} is in use"):
         Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=namespace)
@@ -140,8 +140,6 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
     for bad in ("Upper", 'quote"', "a.b", "", "1st", "x" * 41):
         with pytest.raises(HoldfastError, match="use at most 40 small letters"):
             Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=bad)
-    with pytest.raises(HoldfastError, match="shards are for a Qdrant cluster"):
-        Gallery.create(tmp_path / "c", model_folders[0], engine=address, shards=2)
 
 
 def test_open_elsewhere(address, tmp_path, monkeypatch):
@@ -196,7 +194,7 @@ def test_an_older_copy_that_is_all_that_is_left(copied):
     folder, copy, vectors = copied
     with Gallery.open(folder) as gallery:
         gallery.add([Item("3", vector=vectors[3])])
-        schema = gallery._state.catalogue.setting("place")["namespace"]
+        schema = gallery._state.catalogue.setting("namespace")
         engine = gallery._state.engine
         with sqlite3.connect(copy / "catalogue.sqlite") as catalogue:
             ((key,),) = catalogue.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchall()

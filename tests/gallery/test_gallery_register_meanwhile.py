@@ -264,7 +264,7 @@ def test_two_registrations_come_one_after_the_other(labelled, model_folders, mon
 def test_a_rollback_that_ends_while_a_model_embeds(labelled, model_folders, pictures, monkeypatch, call):
     """While the model embeds for version 1, or for version 2, version 2 is removed, with its verdict and bridge."""
     labelled.register(model_folders[1], force=True)
-    labelled.backfill(limit=20, probes=0)
+    labelled.backfill(limit=20)
     held = Held(monkeypatch, call)
     registering = Call(labelled.register, model_folders[2], force=True)
     assert held.reached.wait(SECONDS)
@@ -283,7 +283,7 @@ def test_a_rollback_that_ends_while_a_model_embeds(labelled, model_folders, pict
 
 def test_a_rollback_that_begins_while_a_model_embeds(labelled, model_folders, monkeypatch):
     labelled.register(model_folders[1], force=True)
-    labelled.backfill(probes=0)
+    labelled.backfill()
     held, stop = Held(monkeypatch), threading.Event()
     registering = Call(labelled.register, model_folders[2], force=True)
     assert held.reached.wait(SECONDS)

@@ -13,7 +13,7 @@ from holdfast.gallery import Item
 from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
-ENGINES = ("embedded", "postgresql", "qdrant")
+ENGINES = ("embedded", "postgresql")
 
 
 def features(folder, count, seed):

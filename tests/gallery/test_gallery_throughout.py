@@ -135,8 +135,8 @@ def test_register_backfill_and_rollback_under_searches(
         with Watch(gallery, full, ids, pictures, bridges) as watch:
             for folder in model_folders[1:]:
                 gallery.register(folder, bridge=bridge)
-                gallery.backfill(rate=100, limit=15, probes=0)
-                gallery.backfill(rate=200, probes=0)
+                gallery.backfill(rate=100, limit=15)
+                gallery.backfill(rate=200)
             assert gallery.rollback(rate=100)["newest"] == 2
             assert gallery.rollback()["newest"] == 1
         assert watch.wrong == []

@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, JSON_OPTION, refuse_given
-from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.options import DATA_OPTION, JSON_OPTION
+from holdfast.cli.show import print_json, print_table
 from holdfast.core.errors import first_line
 from holdfast.core.wording import counted
 
@@ -34,37 +34,23 @@ EXTRAS = {
     "uvloop": "holdfast serve, faster",
     "psycopg": "holdfast gallery on postgresql://",
     "psycopg_pool": "holdfast gallery on postgresql://",
-    "qdrant_client": "holdfast gallery on http(s)://",
-    "ray": "holdfast embed --ray, gallery backfill --ray",
+    "qdrant_client": "holdfast gallery attach, of Qdrant",
+    "ray": "holdfast embed --ray",
 }
 """Modules of the optional libraries in the extras of pyproject.toml, and their use."""
 
 
 def doctor(
-    context: typer.Context,
     data: Path | None = DATA_OPTION,
-    plan: str | None = typer.Option(
-        None, "--plan", metavar="ITEMS", help="Estimate an index of so many items instead, such as 20M."
-    ),
-    dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
-    versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
-    rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Say what is missing on this machine, or what an index of a given size takes.
+    """Say what is missing on this machine.
 
     Looks at Python, devices, data and libraries. Libraries are looked up and not imported, except torch where there may
     be a GPU. Exits with 1 if something that every command needs is missing.
 
-    With --plan nothing is looked at: memory, disk and time are estimated from measured figures.
-
-    Example: holdfast doctor --plan 20M --dim 512 --versions 3
+    Example: holdfast doctor
     """
-    if plan is not None:
-        refuse_given(context, ("data",), "looks at this machine; leave it out with --plan")
-        _print_plan(plan, dim, versions, rate, json)
-        return
-    refuse_given(context, ("dim", "versions", "rate"), "goes with --plan")
     checks = [*_software(), *_devices(), *_data(data), *_extras()]
     if json:
         print_json(checks)
@@ -73,41 +59,6 @@ def doctor(
         print_table(["check", "", "found"], [[c["name"], mark[c["state"]], c["found"]] for c in checks])
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
-
-
-def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: bool) -> None:
-    from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
-    from holdfast.gallery.gallery_kinds import MOST_PAIRS
-
-    found = plan_capacity(parse_count(items), dim, versions=versions, embedded_per_s=rate)
-    if json:
-        print_json(vars(found))
-        return
-    say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine embedded, two cores:")
-    rows = [
-        ["disk", f"{found.disk_gb:,.1f} GB", "vectors, index and catalogue"],
-        ["free disk", f"{found.index_disk_gb:,.1f} GB", "building the index of one version"],
-        ["memory", f"{found.memory_gb:,.1f} GB", "fast searches"],
-        ["memory", f"{found.index_memory_gb:,.1f} GB", "building the index of one version"],
-        ["time", _duration(found.store_s), "storing all items"],
-        ["time", _duration(found.index_s), "building all indexes"],
-        ["time", f"{found.search_ms:,.1f} ms", "a search (median)"],
-    ]
-    if versions > 1:
-        rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
-    if found.reembed_s is not None and found.bridge_s is not None:
-        rows.append(["time", _duration(found.reembed_s), "re-embedding all items"])
-        what = f"embedding {MOST_PAIRS:,} items of each older version"
-        rows.append(["time", _duration(found.bridge_s), what])
-    print_table(["", "estimate", "for"], rows)
-    say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
-
-
-def _duration(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.1f} {name}"
-    return f"{seconds:,.1f} seconds"
 
 
 def _check(name: str, state: str, found: str) -> dict[str, Any]:

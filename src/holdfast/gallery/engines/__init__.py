@@ -8,7 +8,6 @@ from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.engines.embedded_engine import EdgeEngine
 from holdfast.gallery.engines.engine import EMBEDDED, Engine, EngineAddress
 from holdfast.gallery.engines.postgres_engine import PostgresEngine
-from holdfast.gallery.engines.qdrant_engine import QdrantEngine, connect
 
 Mode = Literal["hnsw", "exact"]
 """hnsw: search an index, and compare vectors that are not indexed yet one by one; exact: compare all in float32."""
@@ -20,16 +19,10 @@ def _postgres(address: EngineAddress, folder: Path, indexed: bool) -> Engine:
     return PostgresEngine(address.url, address.namespace, indexed=indexed)
 
 
-def _qdrant(address: EngineAddress, folder: Path, indexed: bool) -> Engine:
-    return QdrantEngine(connect(address.url), address, indexed=indexed)
-
-
 ENGINES: dict[str, EngineFactory] = {
     EMBEDDED: lambda address, folder, indexed: EdgeEngine(folder, indexed=indexed),
     "postgresql": _postgres,
     "postgres": _postgres,
-    "http": _qdrant,
-    "https": _qdrant,
 }
 """By URL scheme: a function of (address, the gallery's folder for vectors, whether to index)."""
 

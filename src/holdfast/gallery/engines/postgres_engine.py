@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install
-from holdfast.gallery.engines.engine import Found, index_candidates, plain_name
+from holdfast.gallery.engines.engine import EngineHit, index_candidates, plain_name
 from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -127,7 +127,7 @@ class PostgresEngine:
         *,
         exact: bool = False,
         share: float = 1.0,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         if not exact and collection in self._with_index:
             fewest = FEWEST_RESCORED if where is None else FEWEST_RESCORED_OF_FILTERED
             rescored = max(2 * k, fewest)
@@ -246,7 +246,7 @@ class PostgresEngine:
         *,
         rescored: int | None = None,
         searched: int = EF_SEARCH,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         """The best ``k`` by the index, or by comparing every vector.
 
         rescored: how many vectors that the index finds are compared again in float32; None: the index is not used.
@@ -274,7 +274,7 @@ class PostgresEngine:
                 self._ef_search[connection] = searched
             return connection.execute(statement, parameters).fetchall()
 
-        return [Found(key, score) for key, score in self._connections.read(work)]
+        return [EngineHit(key, score) for key, score in self._connections.read(work)]
 
     def _rows(self, collection: str, chosen: str, parameters: dict[str, Any]) -> tuple[list[int], np.ndarray] | None:
         statement = f"SELECT key, vector FROM {self._table(collection)} WHERE {chosen}"
