@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: help demo test test-ci test-all fuzz lint format docs bench clean
+.PHONY: help demo test test-ci test-again test-all upgrade-examples fuzz lint format docs bench clean
 
 help:
-	@echo "make demo      update a model and search its old index, in 60 to 90 seconds (offline once installed)"
+	@echo "make demo      replace the model of a text index and measure every way to serve it, in about 30 seconds"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-ci   what CI runs: also the page in a browser and the built package"
 	@echo "make test-all  all tests, killed and resumed runs included"
+	@echo "make upgrade-examples  the examples of docs/upgrade.md, with Chroma, LangChain and LlamaIndex"
 	@echo "make fuzz      hostile files and requests, with new seeds, for an hour (FUZZ_SECONDS=3600)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    let ruff put the source in order"
@@ -27,12 +28,18 @@ $(VENV)/core: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[train,serve]"
 	@touch $@
 
+# Without torch: a tenth of what training takes.
+$(VENV)/demo: $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV) (about 200 MB) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[demo]"
+	@touch $@
+
 # All of core is in it: one installation instead of two.
 $(VENV)/dev: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
-	@touch $(VENV)/core $@
+	@touch $(VENV)/core $(VENV)/demo $@
 
-demo: $(VENV)/core
+demo: $(VENV)/demo
 	$(BIN)/holdfast demo
 
 # Threads that spin while they wait take the cores from the tests beside them.
@@ -42,8 +49,20 @@ test: $(VENV)/dev
 test-ci: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs -m "not slow or ci"
 
+# What failed, once more and alone: a test that waits for others can miss its time on a busy machine.
+test-again: $(VENV)/dev
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -rs -m "not slow or ci" --last-failed --last-failed-no-failures none
+
 test-all: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs
+
+# In an environment of their own: these libraries are heavy.
+upgrade-examples:
+	$(PYTHON) -m venv $(VENV)-upgrade
+	$(VENV)-upgrade/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[postgres]" \
+		--requirement tests/upgrade/requirements.txt
+	HOLDFAST_NEED_EXAMPLES=1 HOLDFAST_NEED_POSTGRES=1 $(VENV)-upgrade/bin/python -m pytest --noconftest -rs \
+		tests/upgrade/test_upgrade_docs.py
 
 # Requests first: their number is fixed (FUZZ_EXAMPLES for each endpoint); files take the rest of the time. A failure
 # does not end the other part. `make fuzz FUZZ_SEED=N` repeats the files of seed N.
@@ -78,4 +97,4 @@ bench: $(VENV)/core
 	$(BIN)/python bench/evaluation.py
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-upgrade runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@
     python bench/backfill.py --old OLD.npz --new NEW.npz [--labels] [--pairs 1500] [--queries 1000] [--seeds 5]
                              [--threads 2] [--json FILE]
 
-GALLERY: one with images at hand and items in older versions, such as holdfast demo leaves in runs/demo/gallery. A copy
+GALLERY: one with images at hand and items in older versions, such as holdfast demo --train leaves. A copy
 is worked on, so the same figures can be had again. Searches are by vector, of ten hits, one after the other in a thread
 of their own, first on a quiet gallery, then for as long as the backfill to the newest version takes.
 

@@ -28,7 +28,6 @@ import multiprocessing
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,6 @@ from holdfast.core.storage import write_json
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, extract
 from holdfast.train.events import EpochEnded, Event
-from holdfast.train.versions.image_defaults import survey_images
-from holdfast.train.versions.settings import default_settings
 
 CLASSES, VALIDATION_SETS, SHUFFLE = 20, 2, 24
 COLOUR_WEIGHT = 0.5
@@ -126,14 +123,11 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         data, out = Path(folder) / "photos", Path(folder) / "model"
         write_images(data, gallery, names[0])
-        settings = default_settings(vectors=False, images=survey_images(data))
-        settings = holdfast.train.versions.VersionSettings.from_tables({**settings.tables(), "seed": seed})
-        if epochs:
-            settings = replace(settings, fit=replace(settings.fit, epochs=epochs))
+        changes = [f"seed={seed}", *([f"train.epochs={epochs}"] if epochs else [])]
         ended: list[Event] = []
         began, cpu = time.perf_counter(), time.process_time()
         info = holdfast.start(
-            data, out, settings=settings, device="cpu",
+            data, out, changes=changes, device="cpu",
             on_event=lambda event: ended.append(event) if isinstance(event, EpochEnded) else None,
         )  # fmt: skip
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu

@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,8 @@ import holdfast
 from holdfast import Encoder
 from holdfast.core.environment import describe
 from holdfast.core.storage import write_json
-from holdfast.train.versions.image_defaults import default_epochs, survey_images
-from holdfast.train.versions.settings import default_settings
+from holdfast.train.versions.samples import ImageFiles
+from holdfast.train.versions.version_defaults import default_epochs, default_settings, survey_images
 
 DRAWN_FROM, CLASSES, KNOWN = 90, 30, 20
 
@@ -80,10 +79,10 @@ def measure(photographs: Path, threads: int, seed: int, steps: int) -> dict[str,
                 (folder / part / name).mkdir(parents=True)
                 for file in given:
                     shutil.copy(file, folder / part / name)
-        survey = survey_images(folder / "spring")
+        survey = survey_images(ImageFiles().find(folder / "spring").samples)
         usual = default_settings(vectors=False, images=survey)
         epochs = default_epochs(survey.images, batch_size=usual.fit.batch_size, steps=steps)
-        settings = replace(usual, fit=replace(usual.fit, seed=seed, epochs=epochs))
+        settings = usual.with_epochs(epochs).changed(seed=seed)
         seconds = []
         for made in (
             lambda: holdfast.start(folder / "spring", folder / "1", settings=settings, device="cpu"),

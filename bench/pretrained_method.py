@@ -19,7 +19,6 @@ import argparse
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ from holdfast.core.environment import describe
 from holdfast.metrics import hit_at, mean_precision, places
 from holdfast.train.data.openset import half_of_each_class
 from holdfast.train.encoders.named_backbone import NamedBackbone, NetworkInput
-from holdfast.train.versions.image_defaults import ImageSurvey
-from holdfast.train.versions.settings import VersionSettings, default_settings
+from holdfast.train.versions.settings import VersionSettings
+from holdfast.train.versions.version_defaults import ImageSurvey, default_settings
 
 NETWORK = "papers.quarters.efficientnet_lite:lite0"
 TRAINED_FROM, SEARCHED = 80, slice(80, 100)
@@ -75,7 +74,7 @@ def measure(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
     network = NamedBackbone(NETWORK, {}, NetworkInput(side=options.side))
     images = sum(1 for _ in data[0].glob("*/*"))
     usual = default_settings(vectors=False, images=ImageSurvey(images, options.side), network=network)
-    usual = replace(usual, fit=replace(usual.fit, epochs=options.epochs, seed=seed))
+    usual = usual.with_epochs(options.epochs).changed(seed=seed)
 
     def scores(asked: torch.Tensor, gallery: torch.Tensor) -> dict[str, float]:
         z, g = asked[queries], gallery[~queries]
@@ -87,7 +86,7 @@ def measure(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
     print_row(rows[-1])
     for name, (method, given) in METHODS.items():
         began = time.perf_counter()
-        settings = replace(usual, method=method, method_options=given)
+        settings = usual.changed(method={"name": method, **given})
         stored = [embed(Encoder.from_pretrained(model), files) for model in train(settings, data, out, name, options)]
         rows.append(
             {
@@ -133,9 +132,10 @@ def train(
     settings: VersionSettings, data: list[Path], out: Path, name: str, options: argparse.Namespace
 ) -> tuple[Path, Path]:
     """Folders of version 1 and version 2. Trainings that differ only from version 2 on share version 1."""
-    first = out / f"{settings.method}-1"
+    first = out / f"{settings.method['name']}-1"
     second = out / f"{name.replace(' ', '_')}-2"
-    shared = replace(settings, method_options={}) if settings.method == "cosine_hoc" else settings
+    method = settings.method["name"]
+    shared = settings.changed(method={"name": method}) if method == "cosine_hoc" else settings
     start(data[0], first, settings=shared, device=options.device)
     update(first, data[1], second, settings=settings, device=options.device)
     return first, second

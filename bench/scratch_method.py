@@ -23,7 +23,6 @@ import multiprocessing
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +92,13 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
         folder = Path(name)
         usual = write_parts(folder, pixels, labels, first, second, seed=seed)
         for training, (method, given) in METHODS.items():
-            settings = replace(usual, method=method, method_options=given)
+            settings = usual.changed(method={"name": method, **given})
             v1, v2 = folder / f"{method}-1", folder / f"{training}-2"
             if not v1.exists():
                 holdfast.start(folder / "spring", v1, settings=settings, device="cpu")
             began = time.perf_counter()
-            holdfast.update(v1, folder / "summer", v2, settings=settings, limit_steps=True, device="cpu")
+            changes = [f"method.{key}={json.dumps(value)}" for key, value in given.items()]
+            holdfast.update(v1, folder / "summer", v2, changes=changes, device="cpu")
             seconds = time.perf_counter() - began
             old, updated = Encoder.from_pretrained(v1), Encoder.from_pretrained(v2)
             stored, grown = features_of(old, pixels[index]), np.concatenate([index, second])

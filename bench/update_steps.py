@@ -16,7 +16,6 @@ import json
 import math
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,9 @@ from holdfast.core.storage import write_json
 from holdfast.train.encoders import Encoder
 from holdfast.train.events import EpochEnded
 from holdfast.train.versions import VersionSettings
-from holdfast.train.versions.image_defaults import survey_images
-from holdfast.train.versions.settings import default_settings, recorded_tables
+from holdfast.train.versions.next_settings import recorded_tables
+from holdfast.train.versions.samples import ImageFiles
+from holdfast.train.versions.version_defaults import default_settings, survey_images
 
 FIRST, MORE, QUERIES, KNOWN = 100, 40, 100, 15
 """Images of a class for its first version and for the next, queries of a class, and classes of the first version."""
@@ -81,13 +81,13 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[floa
         is_known = np.isin(labels[asked], known)
         before = accuracy(old_queries[is_known], labels[asked][is_known], old_gallery, labels[first])
         for share in shares:
-            settings = VersionSettings.from_tables(recorded_tables(folder / "1"))
-            settings = replace(settings, fit=replace(settings.fit, epochs=math.ceil(share * settings.fit.epochs)))
+            settings = VersionSettings(**recorded_tables(folder / "1"))
+            settings = settings.with_epochs(math.ceil(share * settings.fit.epochs))
             ended: list[EpochEnded] = []
             began = time.perf_counter()
             holdfast.update(
                 folder / "1", folder / "summer", folder / f"2-{share}", device="cpu",
-                settings=settings, limit_steps=False,
+                settings=settings,
                 on_event=lambda event, ended=ended: ended.append(event) if isinstance(event, EpochEnded) else None,
             )  # fmt: skip
             seconds = time.perf_counter() - began
@@ -119,8 +119,8 @@ def write_parts(
     """Write the images of both versions to ``folder`` (spring, summer); the default settings for the first, by seed."""
     for part, chosen in (("spring", first), ("summer", second)):
         write_images(folder / part, pixels[chosen], labels[chosen])
-    settings = default_settings(vectors=False, images=survey_images(folder / "spring"))
-    return replace(settings, fit=replace(settings.fit, seed=seed))
+    settings = default_settings(vectors=False, images=survey_images(ImageFiles().find(folder / "spring").samples))
+    return settings.changed(seed=seed)
 
 
 def accuracy(queries: np.ndarray, asked: np.ndarray, gallery: np.ndarray, stored: np.ndarray) -> float:

@@ -38,8 +38,8 @@ from holdfast.core.storage import without_nan
 from holdfast.metrics import hit_at, mean_precision, places
 from holdfast.metrics.exposure import StoredItems, exposure, search_mixed
 from holdfast.train.data.openset import half_of_each_class
-from holdfast.train.experiments.update_recipes import start_from_recipe, update_from_recipe
 from holdfast.train.geometry import unit
+from holdfast.train.versions import start, update
 
 TRAINED = (40, 15, 15, 15, 15)
 TRAINED_TO_CHOOSE = (24, 9, 9, 9, 9)
@@ -115,9 +115,9 @@ def measure(
             np.savez(data, features=features[chosen], labels=labels[chosen])
             started = time.perf_counter()
             if number == 1:
-                first = start_from_recipe(data, out, overrides=[*overrides, f"seed={seed}"], device="cpu")
+                first = start(data, out, changes=[*overrides, f"seed={seed}"], device="cpu")
             else:
-                update_from_recipe(Path(top, f"m{number - 1}"), data, out, device="cpu")
+                update(Path(top, f"m{number - 1}"), data, out, device="cpu")
             seconds.append(time.perf_counter() - started)
             stored.append(torch.as_tensor(Encoder.from_pretrained(out).encode(features[rows])))
     raw = unit(torch.from_numpy(features[rows]))

@@ -31,9 +31,9 @@ TRAIN = {
     "encoders": {"data", "geometry"},
     "evaluation": {"encoders", "geometry", "scenarios"},
     "engine": {"methods", "scenarios", "encoders", "data", "geometry"},
-    "versions": {"data", "encoders", "engine", "evaluation", "geometry", "losses", "methods", "scenarios"},
-    "experiments": {
-        "data", "encoders", "engine", "evaluation", "geometry", "methods", "scenarios", "versions",
+    "experiments": {"data", "encoders", "engine", "evaluation", "geometry", "methods", "scenarios"},
+    "versions": {
+        "data", "encoders", "engine", "evaluation", "experiments", "geometry", "losses", "methods", "scenarios",
     },
 }  # fmt: skip
 TRAIN_MAY_IMPORT = set(INDEX_SIDE) - {"gallery", "service"}

@@ -32,13 +32,12 @@ def test_each_kind(names, words, tmp_path):
         read_run(folder)
     assert str(caught.value).startswith(f"{folder}: ")
     assert words in str(caught.value)
-    assert "--resume" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_only_a_run_can_be_resumed(tmp_path):
     run = made(tmp_path / "run", ["recipe.toml", "models/01/config.json"], '[scenario]\nname = "cl2r"\n')
-    resumed = f"an unfinished run; resume it by holdfast run RECIPE --out {run} --resume"
+    resumed = f"an unfinished run; resume it by holdfast run RECIPE --out {run}"
     assert resumed in str(not_a_run_error(run))
     assert str(not_a_run_error(run / "models/01")).endswith(f"one model of a run; give the run's folder, {run}")
     (run / "recipe.toml").write_text("[scenario")

@@ -57,7 +57,7 @@ def type_commands(block, settings):
             continue
         chosen = settings if words[1] == "start" else ["train.epochs=1"]
         given = [word for setting in chosen for word in ("--set", setting)]
-        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words[1:], *given, "--device", "cpu", "--quiet"])
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words[1:], *given, "--device", "cpu"])
         assert result.exit_code == 0, (line, result.output)
         folders.append(Path(words[words.index("--out") + 1]))
     return folders
@@ -144,16 +144,15 @@ def test_in_python(here, timm, monkeypatch):
     (code,) = blocks("In Python", "python")
     exec(compile(code, "pretrained.md", "exec"), {})
     (job,) = trained
-    assert (job.settings.backbone, job.settings.fit.resized_crop) == ("timm:resnet50.a1_in1k", 24)
+    assert (job.settings.network, job.settings.fit.resized_crop) == ("timm:resnet50.a1_in1k", 24)
     assert job.preprocess.height_width == (24, 24)
 
 
 def test_the_tables_say_what_is_done():
-    from holdfast.train.versions.image_defaults import TRAINED_STEPS, ImageSurvey, image_defaults, pretrained_fit
-    from holdfast.train.versions.settings import default_settings
+    from holdfast.train.versions.version_defaults import TRAINED_STEPS, ImageSurvey, default_settings, pretrained_fit
 
     settings = default_settings(vectors=False, network="hf:dinov2")
-    assert (settings.method, settings.method_options) == ("distillation", {"softmax": "cosine"})
+    assert (settings.method["name"], settings.method["softmax"]) == ("distillation", "cosine")
     assert "| method | [distillation](methods/distillation.md) with a cosine classifier" in PAGE
     fit = pretrained_fit()
     assert f"AdamW, {fit.lr:g} for the classifier and a tenth of it" in PAGE
@@ -162,7 +161,7 @@ def test_the_tables_say_what_is_done():
         f"| length | {fit.epochs} epochs; more, up to 50, if {fit.epochs} epochs have fewer than {TRAINED_STEPS} steps "
         in PAGE
     )
-    defaults = image_defaults(None, "hf:dinov2")
-    assert (defaults.size, defaults.fit.resized_crop) == (256, 224)
-    epochs = [image_defaults(ImageSurvey(images, 300), "hf:dinov2").fit.epochs for images in (50, 1000, 5000)]
+    assert (settings.data.size, settings.fit.resized_crop) == (256, 224)
+    surveys = [ImageSurvey(images, 300) for images in (50, 1000, 5000)]
+    epochs = [default_settings(vectors=False, images=one, network="hf:dinov2").fit.epochs for one in surveys]
     assert epochs == [50, 16, 10]

@@ -33,23 +33,25 @@ def arrow(*points: tuple[int, int]) -> str:
 
 def drawing() -> str:
     parts = [
-        box(8, 20, 150, "items", "embedded once"),
-        box(226, 20, 150, "model v1"),
-        box(540, 20, 212, "index of v1", "stored vectors do not change"),
-        box(8, 136, 150, "queries", "today"),
-        box(226, 136, 150, "model v2", "the new model", "new"),
-        box(424, 136, 166, "bridge", "a small map, no labels", "new"),
-        arrow((158, 49), (220, 49)),
-        arrow((376, 49), (534, 49)),
-        arrow((158, 165), (220, 165)),
-        arrow((376, 165), (418, 165)),
-        arrow((590, 165), (646, 165), (646, 84)),
+        box(8, 20, 110, "query"),
+        box(168, 20, 140, "old model"),
+        box(358, 20, 172, "your index", "old vectors, as they are"),
+        box(580, 20, 172, "best 50", "of the old model"),
+        box(534, 136, 218, "new model", "scores them, keeps their vectors", "new"),
+        box(358, 136, 126, "hits"),
+        arrow((118, 49), (162, 49)),
+        arrow((308, 49), (352, 49)),
+        arrow((530, 49), (574, 49)),
+        arrow((666, 78), (666, 130)),
+        arrow((534, 165), (490, 165)),
     ]
     marker = (
         '<marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path class="end" d="M0,0 L8,4 L0,8 z"/></marker>'
     )
-    title = "Queries of the new model pass a bridge and search the vectors that the old model stored."
+    title = (
+        "The old model finds fifty candidates in the index as it is; the new one scores them and keeps their vectors."
+    )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">',

@@ -36,7 +36,7 @@ GUIDES = (
     "holdfast.vectors.feature_shards.FeatureShards",
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
-    "holdfast.train.versions.settings.default_settings",
+    "holdfast.train.versions.version_defaults.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",
     "holdfast.train.methods.interface.TaskView",

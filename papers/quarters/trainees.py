@@ -11,8 +11,7 @@ import torch
 
 from holdfast import Encoder, FitOptions, Preprocess, VectorInput, build_backbone
 from holdfast.train.methods import Method, method_class
-from holdfast.train.versions.image_defaults import mixed_precision, pretrained_fit
-from holdfast.train.versions.settings import HEAD_FIT, VECTOR_HEAD
+from holdfast.train.versions.version_defaults import HEAD_FIT, VECTOR_HEAD, mixed_precision, pretrained_fit
 from papers.quarters.study_data import CROP, SIDE, StudyData
 
 RAW, PLAIN, OURS, DISTILLATION, HOC, CVS, FAN = "raw", "plain", "ours", "distillation", "hoc", "cvs", "fan"

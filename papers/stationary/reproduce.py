@@ -17,7 +17,6 @@ from holdfast.cli.options import (
     DEVICE_OPTION,
     JSON_OPTION,
     MODELS_OPTION,
-    QUIET_OPTION,
     int_list,
 )
 from holdfast.cli.show import print_json
@@ -60,7 +59,6 @@ def reproduce(
     markdown: bool = typer.Option(False, "--markdown", help="Print Markdown."),
     docs: Path | None = typer.Option(None, "--docs", help="Write DIR/results/NAME.md and DIR/figures/*.png."),
     html: Path | None = typer.Option(None, "--html", help="Write one self-contained page with tables and figures."),
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Reproduce a table or figure of the paper.
@@ -110,11 +108,10 @@ def reproduce(
     paths = {run.path for run in missing}
     repeated = sum(run.path in paths for run in listed) > len(paths)
     if missing and not render and not stay_missing(missing, device, repeated=repeated):
-        from holdfast.cli.progress import decoding_lines
         from holdfast.train.experiments.assemble import SharedData
 
-        shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
-        failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
+        shared = SharedData(data, models)
+        failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, json)
     found = Results(results)  # read again, with the new results
     show(pages, found, selection, json=json, as_markdown=markdown)
     if docs or html:
@@ -209,22 +206,22 @@ def run_missing(
     processes: int, limit_minutes: float | None, quiet: bool,
 ) -> bool:  # fmt: skip
     """Execute the missing runs within the time limit. Returns whether one of them failed."""
-    from holdfast.cli.sweep_progress import failure_lines, sweep_display
+    from holdfast.cli.progress import ProgressDisplay
     from holdfast.core.errors import HoldfastError
+    from holdfast.train.data.decode import report_decoding
     from holdfast.train.devices import resolve_device
     from holdfast.train.experiments.run_threads import INTERRUPTED
     from papers.stationary.execute import execute_runs, planned_run
+    from papers.sweeps.failures import failure_lines
     from papers.sweeps.gpu_capacity import PeakMemory, sweep_capacity
-    from papers.sweeps.plan import remaining_steps
 
     where: torch.device = resolve_device(device)
     _refuse_without_data(missing, shared.root)
     planned = [planned_run(run, where) for run in missing]
-    capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, quiet)
     try:
-        with sweep_display([run.name for run in planned], quiet=quiet) as display:
-            display.expect(lambda: remaining_steps(planned, out, shared))
-            watch = PeakMemory(where, display)
+        with ProgressDisplay(quiet=quiet, runs=len(planned)) as display, report_decoding(display.decoding):
+            capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, quiet)
+            watch = PeakMemory(where, display.watch)
             found = execute_runs(
                 missing, out, results, shared=shared, device=where, parallel=capacity.parallel, processes=processes,
                 limit_minutes=limit_minutes, watch=watch,

@@ -54,7 +54,7 @@ def measure_stationarity(
     experiment = assemble(check_recipe(read_recipe(str(folder.recipe))), SharedData(data))
     missing = [task.number for task in experiment.scenario.tasks if not folder.model(task.number).is_dir()]
     if missing:
-        raise HoldfastError(f"{folder.path}: model {missing[0]} is not trained; resume with holdfast run ... --resume")
+        raise HoldfastError(f"{folder.path}: model {missing[0]} is not trained; repeat holdfast run to resume")
     return stationarity_of(experiment, folder, device=device, per_class=per_class)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.train.experiments.execute import steps_per_task
 from holdfast.train.experiments.models import named_models
 from holdfast.train.experiments.schema import Recipe, check_recipe
 from papers.stationary.recipe_files import read_study_recipe, study_command
-from papers.sweeps.plan import scenario_outline, steps_per_task
+from papers.sweeps.plan import scenario_outline
 
 ORDERS = {"natural": None, "icarl": 1993}
 """Class order -> ``scenario.order_seed``. None: classes arrive in the order of their numbers."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, SET_OPTION
 from holdfast.cli.run import execute_with_progress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.core.errors import HoldfastError
@@ -66,7 +66,6 @@ def toy(
     set_: list[str] = SET_OPTION,
     data: Path | None = DATA_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Figure 3: LeNet++, five classes and then five more.
@@ -80,7 +79,7 @@ def toy(
     name = "toy/glyphs" if glyphs else "toy/mnist"
     words = "".join(f" --set {setting}" for setting in set_)
     command = f"python -m papers.stationary theory toy{' --glyphs' if glyphs else ''}{words}"
-    record = _train_both(name, command, out, set_=set_, data=data, device=device, quiet=quiet or json)
+    record = _train_both(name, command, out, set_=set_, data=data, device=device, quiet=json)
     write_json(out / "toy.json", record)
     hoc = f"HOC (λ = {record['lambda']:g})"
     curves = {CE_LABEL: record["curves"]["ce"], hoc: record["curves"]["hoc"]}
@@ -106,7 +105,6 @@ def proposition1(
     set_: list[str] = SET_OPTION,
     data: Path | None = DATA_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Proposition 1: pairs that break the definition.
@@ -118,7 +116,7 @@ def proposition1(
 
     words = "".join(f" --set {setting}" for setting in set_)
     command = f"python -m papers.stationary theory proposition1 {recipe}{words}"
-    record = _train_both(recipe, command, out, set_=set_, data=data, device=device, quiet=quiet or json)
+    record = _train_both(recipe, command, out, set_=set_, data=data, device=device, quiet=json)
     write_json(out / "proposition1.json", record)
     if json:
         print_json(record)
@@ -141,10 +139,8 @@ def _train_both(
 
 
 def _run(recipe: Recipe, folder: RunFolder, *, data: Path | None, device: str, quiet: bool) -> None:
-    from holdfast.cli.progress import decoding_lines
-
-    shared = SharedData(data, decoding=decoding_lines(quiet=quiet))
-    execute_with_progress(recipe, folder.path, shared=shared, device=device, resume=folder.path.exists(), quiet=quiet)
+    shared = SharedData(data)
+    execute_with_progress(recipe, folder.path, shared=shared, device=device, quiet=quiet)
 
 
 def _measure(folder: RunFolder, *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from holdfast.cli.options import (
     DEVICE_OPTION,
     JSON_OPTION,
     MODELS_OPTION,
-    QUIET_OPTION,
     SET_OPTION,
     int_list,
 )
 from holdfast.cli.show import print_json, print_table, scores_row
-from holdfast.cli.sweep_progress import failure_lines
 from holdfast.core.wording import decimal
+from papers.sweeps.failures import failure_lines
 
 PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Divide the parallel runs over this many processes.")
 
@@ -34,7 +33,6 @@ def sweep(
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Run many recipes, methods and seeds, several at a time.
@@ -47,15 +45,14 @@ def sweep(
     """
 
     from holdfast.cli.options import method_list
-    from holdfast.cli.progress import decoding_lines, exit_on_interrupt
-    from holdfast.cli.sweep_progress import sweep_display
+    from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
     from holdfast.core.errors import HoldfastError
     from holdfast.core.run_folder import RunFolder
     from holdfast.train.devices import resolve_device
     from holdfast.train.experiments.assemble import SharedData
     from papers.run_pages import write_report
     from papers.sweeps.gpu_capacity import PeakMemory, sweep_capacity
-    from papers.sweeps.plan import plan, remaining_steps
+    from papers.sweeps.plan import plan
     from papers.sweeps.record import write_record
     from papers.sweeps.sweep import SweepOptions, run_all
 
@@ -67,14 +64,13 @@ def sweep(
         settings=set_,
     )
     where = resolve_device(device)
-    shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
-    capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
-    with exit_on_interrupt(), sweep_display([run.name for run in planned], quiet=quiet or json) as display:
-        display.expect(lambda: remaining_steps(planned, out, shared))
-        watch = PeakMemory(where, display)
+    with exit_on_interrupt(), ProgressDisplay(quiet=json, runs=len(planned)) as display:
+        shared = SharedData(data, models, decoding=display.decoding)
+        capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, json)
+        watch = PeakMemory(where, display.watch)
         options = SweepOptions(where, capacity.parallel, processes)
         found = run_all(planned, out, options, shared=shared, watch=watch)
-    if not (quiet or json):
+    if not json:
         watch.print(capacity.predicted)
     good = {name: metrics for name, metrics in found.items() if isinstance(metrics, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}

@@ -1,19 +1,14 @@
 """Plan the runs of a sweep: names, checked recipes, commands, and the number of optimiser steps before they start."""
 
 import itertools
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.run_folder import RunFolder
-from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.execute import steps_per_task
 from holdfast.train.experiments.load import family, find_recipe, read_recipe
 from holdfast.train.experiments.schema import Recipe, check_recipe
 from holdfast.train.methods import METHODS
@@ -76,34 +71,6 @@ def scenario_outline(section: Mapping[str, Any], labels: np.ndarray, class_names
     if "model" in options:
         options["models"] = {name: ModelSpace(1) for name in (options["model"], *options["replace_with"])}
     return build_scenario(options.pop("name"), labels, class_names, **options)
-
-
-def remaining_steps(runs: Sequence[PlannedRun], folder: Path, shared: SharedData) -> dict[str, int]:
-    """Optimiser steps of the tasks that have no model in ``folder`` yet, by run.
-
-    0 for a finished run, and for a run with a scenario that cannot be built: that run reports the error itself.
-    """
-    known: dict[str, list[int]] = {}
-    remaining = {}
-    for run in runs:
-        target = RunFolder(folder / run.name)
-        if target.metrics.exists():
-            remaining[run.name] = 0
-            continue
-        recipe = run.recipe
-        size = {key: recipe["train"][key] for key in ("epochs", "batch_size")}
-        kind = json.dumps([recipe["data"], recipe["scenario"], size], sort_keys=True, default=str)
-        if kind not in known:
-            try:
-                train = shared.open_set(recipe).train
-                scenario = scenario_outline(recipe["scenario"], train.labels, train.class_names)
-                known[kind] = steps_per_task(scenario, **size)
-            except Exception:  # the run meets the same error and reports it
-                known[kind] = []
-        remaining[run.name] = sum(
-            steps for number, steps in enumerate(known[kind], start=1) if not target.model(number).is_dir()
-        )
-    return remaining
 
 
 def run_command(source: str, overrides: Sequence[str] = ()) -> str:

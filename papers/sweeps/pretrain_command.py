@@ -9,13 +9,12 @@ from holdfast.cli.options import (
     DEVICE_OPTION,
     JSON_OPTION,
     MODELS_OPTION,
-    QUIET_OPTION,
     SET_OPTION,
     int_list,
     name_list,
 )
 from holdfast.cli.show import print_json, print_table
-from holdfast.cli.sweep_progress import failure_lines
+from papers.sweeps.failures import failure_lines
 
 
 def pretrain(
@@ -38,7 +37,6 @@ def pretrain(
     set_: list[str] = SET_OPTION,
     data: Path | None = DATA_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train models from scratch, to start from or to bring in.
@@ -49,8 +47,7 @@ def pretrain(
 
     Example: python -m papers.stationary pretrain pretrain/tinyimagenet32 --classes 50,100
     """
-    from holdfast.cli.progress import decoding_lines, exit_on_interrupt
-    from holdfast.cli.sweep_progress import sweep_display
+    from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
     from holdfast.core.errors import HoldfastError
     from holdfast.train.devices import resolve_device
     from holdfast.train.experiments.assemble import SharedData
@@ -71,9 +68,9 @@ def pretrain(
             raise HoldfastError(f"--out names one folder, but {len(planned)} models are planned; use --models")
         folder, planned = out.parent, {out.name: next(iter(planned.values()))}
     where = resolve_device(device)
-    shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
-    with exit_on_interrupt(), sweep_display(list(planned), quiet=quiet or json) as watch:
-        found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)
+    with exit_on_interrupt(), ProgressDisplay(quiet=json, runs=len(planned)) as display:
+        shared = SharedData(data, models, decoding=display.decoding)
+        found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=display.watch)
     good = {name: record for name, record in found.items() if isinstance(record, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     if len(planned) == 1 and failed and not json:

@@ -1,6 +1,7 @@
 """The collections of the study as arrays: vectors by each model, and judgements."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import numpy as np
 
 from holdfast.checks.judged_queries import JudgedQueries, judged_queries
 from holdfast.metrics.intervals import repeated_queries
-from holdfast.metrics.ranking import ranking_score
+from holdfast.metrics.ranking import RankingScore, ranking_score
 from holdfast.vectors.feature_set import feature_set
+from holdfast.vectors.lengths import unit
 
 SETS = {"scifact": "SciFact", "scifact-log": "SciFact's log", "cacm": "CACM", "cranfield": "Cranfield"}
 PHOTOGRAPHS = "cub"
@@ -35,10 +37,11 @@ class Replacement:
     new_queries: np.ndarray
     judged: JudgedQueries
     repeats: np.ndarray
+    score: RankingScore = SCORE
 
     def values(self, items: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """nDCG@10 of each query's hits."""
-        values: np.ndarray = self.judged.values(SCORE, items, scores)
+        """The score of each query's hits: nDCG@10, of photographs hit@1."""
+        values: np.ndarray = self.judged.values(self.score, items, scores)
         return values
 
 
@@ -62,7 +65,40 @@ def read_replacement(folder: Path, name: str, old: str, new: str, rows: np.ndarr
 
 def relevant_documents(folder: Path, name: str) -> np.ndarray:
     """Row numbers of the documents that are right for a query."""
-    relevance = json.loads((folder / name / "qrels.json").read_text(encoding="utf-8"))
+    base, grades = folder / name.removesuffix("-log"), "log-qrels.json" if name.endswith("-log") else "qrels.json"
+    relevance = json.loads((base / grades).read_text(encoding="utf-8"))
     right = {document for row in relevance.values() for document in row}
-    ids = np.load(folder / name / "wordllama-docs.npz")["ids"].tolist()
+    ids = np.load(base / "wordllama-docs.npz")["ids"].tolist()
     return np.array([row for row, document in enumerate(ids) if document in right])
+
+
+def photographs(folder: Path, models: Sequence[str], index_part: str = "test") -> list[tuple[np.ndarray, np.ndarray]]:
+    """The index by both models, then the queries by both, each as features and labels.
+
+    index_part: "test": of the photographs in ``MODEL-test.npz`` every second one of a class is in the index, the others
+        are queries. "train": all of ``MODEL-train.npz`` are the index, and those queries are the same.
+    """
+    files = [np.load(folder / f"{model}-test.npz") for model in models]
+    labels = files[0]["labels"]
+    assert (labels == files[1]["labels"]).all()
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.int64)
+    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    halves = [[(file["features"][rows], labels[rows]) for file in files] for rows in (place % 2 == 0, place % 2 == 1)]
+    if index_part == "train":
+        trained = [np.load(folder / f"{model}-train.npz") for model in models]
+        halves[0] = [(file["features"], file["labels"]) for file in trained]
+    return [*halves[0], *halves[1]]
+
+
+def read_photographs(folder: Path, old: str, new: str, index_part: str) -> Replacement:
+    """CUB's photographs: right are those of the query's class, and the score is hit@1."""
+    parts = photographs(folder, (old, new), index_part)
+    vectors = [unit(features) for features, _ in parts]
+    index = feature_set(PHOTOGRAPHS, vectors[0], parts[0][1])
+    judged = judged_queries(None, np.arange(len(vectors[2])), parts[2][1], index)
+    assert judged is not None
+    asked = [rows[judged.rows] for rows in vectors[2:]]
+    name = (PHOTOGRAPHS, old, new)
+    repeats = repeated_queries(*asked)
+    return Replacement(name, vectors[0], vectors[1], asked[0], asked[1], judged, repeats, ranking_score("hit@1"))

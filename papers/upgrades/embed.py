@@ -36,6 +36,7 @@ def onnx_model(path: Path, threads: int) -> Callable[[np.ndarray, np.ndarray], n
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other work may need the cores
     session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     wanted = {entry.name for entry in session.get_inputs()}
     outputs = session.get_outputs()
@@ -81,9 +82,22 @@ def embed_texts(
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
-def main() -> None:
+def loaded_model(
+    file: Path, tokenizer_file: Path, tokens: int, threads: int
+) -> tuple[object, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """The tokenizer, which cuts texts at ``tokens``, and the model of a file: an ``.onnx`` network or a table."""
     from tokenizers import Tokenizer
 
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(tokens)
+    if file.suffix == ".onnx":
+        return tokenizer, onnx_model(file, threads)
+    plain = {"encode_batch": lambda self, texts: tokenizer.encode_batch(texts, add_special_tokens=False)}
+    return type("Plain", (), plain)(), table_model(file)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder that sets.py wrote")
     parser.add_argument("model", help="the model's name in the names of the files")
@@ -96,15 +110,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
     options = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(options.tokenizer))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(options.tokens)
-    embed = onnx_model(options.onnx, options.threads) if options.onnx else table_model(options.table)
-    if options.table:
-        plain = tokenizer
-        tokenizer = type(
-            "Plain", (), {"encode_batch": lambda self, texts: plain.encode_batch(texts, add_special_tokens=False)}
-        )()
+    file = options.onnx or options.table
+    tokenizer, embed = loaded_model(file, options.tokenizer, options.tokens, options.threads)
     for part in options.parts:
         source_file, target = options.folder / f"{part}.jsonl", options.folder / f"{options.model}-{PARTS[part]}.npz"
         if not source_file.exists() or target.exists():

@@ -28,14 +28,21 @@ from holdfast.upgrade.strategies import (
     ranked,
 )
 from holdfast.vectors import nearest
-from papers.upgrades.collections import PAIRS, SETS, Replacement, read_replacement, relevant_documents
+from papers.upgrades.candidate_rule import candidate_counts
+from papers.upgrades.collections import (
+    PAIRS,
+    SETS,
+    Replacement,
+    read_photographs,
+    read_replacement,
+    relevant_documents,
+)
 
 DRAWS, FITTED_ON = 5, 1000
 COUNTS = (20, 50, 100)
 WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 BLENDS = (0.1, 0.2, 0.3, 0.4, 0.5)
 SIZES = (1000, 2500)
-BRIDGE_COUNTS = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 600, 1000)
 
 
 def searched(queries: np.ndarray, items: np.ndarray, count: int) -> Candidates:
@@ -98,27 +105,30 @@ def row(case: Replacement, values: dict[str, np.ndarray], name: str) -> dict[str
 
 
 def bridge_counts(case: Replacement, draws: int = DRAWS) -> dict[str, Any]:
-    """Re-embedding's score, and that of the bridge's best N by the new score; for an index of this size."""
+    """Re-embedding's score, and that of the bridge's best N by the new score in each draw; for an index of this size.
+
+    agreement: of each draw's bridge on its held-out pairs.
+    """
     pairs = min(FITTED_ON, len(case.old) // 2)
-    counts = [count for count in BRIDGE_COUNTS if count <= len(case.old)]
-    means = np.zeros((draws, len(counts)))
+    counts = candidate_counts(len(case.old))
+    cosines = case.new_queries @ case.new.T
+    scores, agreement = np.zeros((draws, len(counts))), []
     for draw in range(draws):
-        bridged = fitted(case, draw, pairs).transform(case.new_queries)
-        by_bridge = searched(bridged, case.old, counts[-1])
-        scores = new_scores(case, by_bridge)
+        bridge = fitted(case, draw, pairs)
+        agreement.append(round(float(bridge.evidence.chosen.value), 4))
+        by_bridge = searched(bridge.transform(case.new_queries), case.old, counts[-1])
+        by_new = np.take_along_axis(cosines, by_bridge.items, -1)
         for i, count in enumerate(counts):
-            hits = ranked(by_bridge.items[:, :count], scores[:, :count], 100)
-            means[draw, i] = case.values(*hits).mean()
+            hits = ranked(by_bridge.items[:, :count], by_new[:, :count], 100)
+            scores[draw, i] = case.values(*hits).mean()
     best = float(case.values(*searched(case.new_queries, case.new, 100)).mean())
-    found = means.mean(axis=0)
-    enough = [count for count, mean in zip(counts, found, strict=True) if mean >= 0.95 * best]
     return {
         "items": len(case.old),
         "pairs": pairs,
         "re-embed": best,
         "counts": counts,
-        "scores": found.tolist(),
-        "enough": enough[0] if enough else None,
+        "scores": scores.round(6).tolist(),
+        "agreement": agreement,
     }
 
 
@@ -126,7 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("vectors", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--sets", nargs="+", choices=tuple(SETS), default=tuple(SETS))
+    parser.add_argument("--sets", nargs="*", choices=tuple(SETS), default=tuple(SETS))
+    parser.add_argument("--photographs", type=Path, help="a folder with the features of CUB by lite0 and lite2")
     options = parser.parse_args()
     record: dict[str, Any] = {"kind": "serving-both", "draws": DRAWS, "pairs": FITTED_ON, "cases": [], "sizes": []}
     if options.out.exists():
@@ -148,22 +159,25 @@ def main() -> None:
                 record["cases"].append(
                     {"name": [name, old, new], "items": len(case.old), "queries": len(case.judged.rows), "ways": ways}
                 )
-            if name.endswith("-log"):
-                continue
-            sizes = [*SIZES, None] if name == "scifact" else [None]
-            for size in sizes:
+            for size in (*SIZES, None) if name.startswith("scifact") else (None,):
                 rows = None if size is None else smaller(options.vectors, name, size)
                 case = read_replacement(options.vectors, name, old, new, rows)
                 if (name, old, new, len(case.old)) not in measured_sizes:
                     record["sizes"].append({"name": [name, old, new], **bridge_counts(case)})
             write_text(options.out, json.dumps(record, indent=1) + "\n")
             sys.stderr.write(f"{name}, {old} to {new}: {time.perf_counter() - begin:.0f} s\n")
+    if options.photographs is not None:
+        for index_part in ("train", "test"):
+            case = read_photographs(options.photographs, "lite0", "lite2", index_part)
+            if (*case.name, len(case.old)) not in measured_sizes:
+                record["sizes"].append({"name": list(case.name), **bridge_counts(case)})
+                write_text(options.out, json.dumps(record, indent=1) + "\n")
 
 
 def smaller(folder: Path, name: str, size: int) -> np.ndarray:
     """The rows of an index of this size: every right document, and others at random."""
     right = relevant_documents(folder, name)
-    whole = len(np.load(folder / name / "wordllama-docs.npz")["ids"])
+    whole = len(np.load(folder / name.removesuffix("-log") / "wordllama-docs.npz")["ids"])
     others = np.setdiff1d(np.arange(whole), right)
     drawn = np.random.default_rng(0).choice(others, size - len(right), replace=False)
     return np.sort(np.concatenate([right, drawn]))

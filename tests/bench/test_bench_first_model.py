@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.train.versions import image_defaults
+from holdfast.train.versions import version_defaults
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -52,8 +52,8 @@ def test_gradients_have_the_direction_of_the_edge(bench):
 
 
 def test_the_whole_measurement(bench, monkeypatch):
-    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
-    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 1)
+    monkeypatch.setattr(version_defaults, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(version_defaults, "MOST_EPOCHS", 1)
     draw = np.random.default_rng(0)
     labels = np.repeat([3, 5], 30)
     bright = np.where(labels == 3, 40, 150)[:, None, None, None]
@@ -70,8 +70,8 @@ def test_the_whole_measurement(bench, monkeypatch):
 def test_an_update_after_a_share_of_the_steps(bench, monkeypatch):
     import update_steps
 
-    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 2)
-    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 2)
+    monkeypatch.setattr(version_defaults, "FEWEST_EPOCHS", 2)
+    monkeypatch.setattr(version_defaults, "MOST_EPOCHS", 2)
     for name, images in (("FIRST", 4), ("MORE", 2), ("QUERIES", 2)):
         monkeypatch.setattr(update_steps, name, images)
     labels = np.repeat(np.arange(100), 8)
@@ -87,8 +87,8 @@ def test_an_update_after_a_share_of_the_steps(bench, monkeypatch):
 def test_methods_for_a_network_without_trained_weights(bench, monkeypatch):
     import scratch_method
 
-    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
-    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 1)
+    monkeypatch.setattr(version_defaults, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(version_defaults, "MOST_EPOCHS", 1)
     for name, images in (("FIRST", 4), ("MORE", 2), ("QUERIES", 2), ("OTHERS", 4), ("PAIRS", 60)):
         monkeypatch.setattr(scratch_method, name, images)
     labels = np.repeat(np.arange(100), 8)
@@ -109,7 +109,7 @@ def test_photographs_after_fewer_steps(bench, monkeypatch, tmp_path):
 
     for name, number in (("DRAWN_FROM", 6), ("CLASSES", 3), ("KNOWN", 2)):
         monkeypatch.setattr(photograph_steps, name, number)
-    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(version_defaults, "FEWEST_EPOCHS", 1)
     draw = np.random.default_rng(0)
     for part in ("train", "test"):
         for one in range(6):

@@ -126,7 +126,7 @@ def test_a_sample_of_new_vectors_is_the_index_for_every_way():
     result = compare(*vectors, relevance=grades, pairs=100)
     assert result.facts["items"] == 200
     assert any("smaller index flatters every way" in note for note in result.notes)
-    assert any("have a right item in the index" in note for note in result.notes)
+    assert any("no relevant item in the gallery; left out" in note for note in result.notes)
 
 
 def test_what_cannot_be_had_decides_what_is_tested():
@@ -183,7 +183,7 @@ def test_bad_options_are_refused():
     vectors, grades, _ = made_up(items=40, queries=10)
     with pytest.raises(HoldfastError, match="name the hits that count"):
         compare(*vectors, relevance=grades, score="mAP")
-    with pytest.raises(HoldfastError, match="no judged query has a right item"):
+    with pytest.raises(HoldfastError, match="none of 1 pairs has ids"):
         compare(*vectors, relevance={"nobody": {"item 1": 1}})
     with pytest.raises(HoldfastError, match="were files exchanged"):
         compare(vectors[0], vectors[1], vectors[3], vectors[2], relevance=grades)

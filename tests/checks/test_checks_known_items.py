@@ -26,7 +26,7 @@ def made():
 def test_they_are_relevance_with_one_item(made):
     sources, right = made
     found = check(**sources, known_items=right)
-    same = check(**sources, relevance=[(str(query), item) for query, item in enumerate(right)])
+    same = check(**sources, relevance=[(str(query), item) for query, item in enumerate(right)], score="hit@1")
     assert (found.gain, found.judged_by) == (same.gain, "known items")
     assert (found.verdict, found.exit_code) == ("better", 0)
     assert any(note.startswith("known items are a stand-in for real queries") for note in found.notes)

@@ -31,7 +31,7 @@ def cells(text):
 
 
 def test_a_pair_shows_its_verdict_and_intervals(sets):
-    result = check(**sets, resamples=100)
+    result = check(**sets)
     text = result._repr_html_()
     assert result.verdict in text
     shown = cells(text)
@@ -40,7 +40,7 @@ def test_a_pair_shows_its_verdict_and_intervals(sets):
 
 
 def test_a_printed_result_is_short(sets):
-    result = check(**sets, resamples=100)
+    result = check(**sets)
     shown = str(result)
     assert shown.startswith("<CheckResult: Better than keeping the old model: yes; At most 1 point lost: yes; gain +")
     assert shown.endswith("exit code 0>")
@@ -59,7 +59,7 @@ def test_names_are_escaped():
 
 def test_a_history_shows_its_matrix(sets):
     models = [(sets["queries_old"], sets["gallery"]), (sets["queries_new"], sets["gallery_new"])]
-    result = check_history(models, resamples=100)
+    result = check_history(models)
     shown = cells(result._repr_html_())
     assert shown == [f"{100 * result.matrix[t][k].value:.2f}" for t, k in ((0, 0), (1, 0), (1, 1))]
     gain = result.gains[1][0]

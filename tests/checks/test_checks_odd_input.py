@@ -23,43 +23,42 @@ def test_ids_as_numbers_in_one_and_text_in_the_other(sets):
 
 
 def test_ids_in_one_set_only_are_told(sets):
-    found = check(sets["gallery"], (*sets["queries_old"], np.arange(600)), sets["queries_new"], resamples=100)
+    found = check(sets["gallery"], (*sets["queries_old"], np.arange(600)), sets["queries_new"])
     assert "only one of the two query sets has ids, so queries were paired row by row" in found.notes
 
 
 def test_a_ceiling_of_other_items_is_told(sets):
     half = sets["gallery_new"][0][:100], sets["gallery_new"][1][:100]
     told = "the new gallery does not hold the items of the old one, so the ceiling is that of other items"
-    assert told in check(**{**sets, "gallery_new": half}, resamples=100).notes
-    assert told not in check(**sets, resamples=100).notes
+    assert told in check(**{**sets, "gallery_new": half}).notes
+    assert told not in check(**sets).notes
 
 
 def test_ids_of_64_bits_stay_what_they_are(sets):
     ids = np.arange(200, dtype=np.uint64) + np.uint64(2**64 - 200)
     assert feature_set("g", *sets["gallery"], ids).names()[-1] == str(2**64 - 1)
     bare = (sets["gallery"][0], None, ids), sets["queries_old"][0], sets["queries_new"][0]
-    assert check(*bare, relevance=[(0, 2**64 - 1), ("1", str(2**64 - 2))], resamples=100).notes[0].startswith("relev")
+    assert check(*bare, relevance=[(0, 2**64 - 1), ("1", str(2**64 - 2))]).notes[0].startswith("relev")
     with pytest.raises(HoldfastError, match="give whole numbers or text"):
         feature_set("g", sets["gallery"][0], np.full(200, np.inf))
 
 
 @pytest.mark.parametrize("factor", [1e30, 1e-30, 1e300, 1e-300])
 def test_very_long_and_very_short_vectors_are_directions(factor, sets):
-    plain = check(**sets, resamples=100)
+    plain = check(**sets)
     scaled = {name: (features.astype(np.float64), labels) for name, (features, labels) in sets.items()}
     scaled["gallery"][0][::3] *= factor
     scaled["queries_new"][0][::2] *= factor
-    found = check(**scaled, resamples=100)
+    found = check(**scaled)
     assert found.bad_rows == {}
     assert found.gain == plain.gain
-    assert found.thresholds.new_far == pytest.approx(plain.thresholds.new_far, abs=1e-4)
 
 
 def test_arrays_of_the_caller_are_not_changed(sets):
     gallery, labels = sets["gallery"]
     short = (gallery * 1e-30).astype(np.float32)
     given = short.copy()
-    check((given, labels), sets["queries_old"], sets["queries_new"], resamples=100)
+    check((given, labels), sets["queries_old"], sets["queries_new"])
     assert np.array_equal(given, short)
 
 
@@ -70,8 +69,8 @@ def test_numbers_of_any_kind(dtype, sets, tmp_path):
         coarse = (np.round(features * 100) if dtype == "int8" else features).astype(dtype)
         np.savez(tmp_path / f"{name}.npz", features=coarse, labels=labels.astype("uint8"))
         files[name] = tmp_path / f"{name}.npz"
-    found = check(**files, resamples=100)
-    assert found.gain.value == pytest.approx(check(**sets, resamples=100).gain.value, abs=0.02)
+    found = check(**files)
+    assert found.gain.value == pytest.approx(check(**sets).gain.value, abs=0.02)
     assert any("not of length 1" in note for note in found.notes) is (dtype == "int8")
 
 
@@ -100,10 +99,10 @@ def test_labels_of_a_data_frame(sets, tmp_path):
     assert read_features(tmp_path / "g.parquet", "gallery").labels.tolist() == texts.to_pylist()
 
 
-@pytest.mark.parametrize("score", ["top1", "mAP"])
+@pytest.mark.parametrize("score", ["hit@1", "mAP"])
 def test_one_query_makes_a_report(score, sets):
     one = {name: (f[:1], y[:1]) if "queries" in name else (f, y) for name, (f, y) in sets.items()}
-    found = check(**one, score=score, resamples=100)
+    found = check(**one, score=score)
     assert found.verdict == "not shown"
     record = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert "too few" in render_check(record)
@@ -112,8 +111,8 @@ def test_one_query_makes_a_report(score, sets):
 
 def test_one_query_makes_a_history(sets):
     models = [((f[:1], y[:1]), sets["gallery"]) for f, y in (sets["queries_old"], sets["queries_new"])]
-    record = check_history(models, resamples=100).as_json()
-    assert record["AA"]["low"] == 0
+    record = check_history(models).as_json()
+    assert 0 <= record["AA"] <= 1
     assert "AA " in check_markdown(record)
     assert render_check(record)
 
@@ -123,25 +122,13 @@ def test_a_history_tells_of_odd_vectors_and_says_what_was_asked(sets):
     spoilt = features * 3
     spoilt[[4, 9]] = 0
     models = [(sets["queries_old"], sets["gallery"]), ((spoilt, labels), sets["gallery_new"])]
-    found = check_history(models, resamples=100, max_loss=0.05)
+    found = check_history(models, max_loss=0.05)
     assert any("queries of model 2: 2 of 600 vectors are zero (rows 4, 9)" in note for note in found.notes)
     assert any("queries of model 2: not of length 1" in note for note in found.notes)
     assert (found.loss.question, found.loss.answer) == ("At most 5 points lost", "yes")
     wide = np.hstack([features] * 2), np.hstack([sets["gallery_new"][0]] * 2)
     models[1] = (wide[0], labels), (wide[1], sets["gallery_new"][1])
-    assert "features of another size" in check_history(models, resamples=100).reason
-
-
-def test_queries_that_are_items_of_the_gallery_are_named(clustered):
-    labels, ids = np.arange(200) % 10, np.array([f"item {i}" for i in range(200)])
-    stored = (clustered(labels, 0.3, seed=0), labels, ids)
-    asked = tuple(part[:50] for part in stored)
-    new = (clustered(labels[:50], 0.3, seed=1), labels[:50], ids[:50])
-    (note,) = [note for note in check(stored, asked, new, resamples=200).notes if "leave-one-out" in note]
-    assert note.startswith("queries are items of the gallery (item 0, item 1, ")
-    assert not any("leave-one-out" in n for n in check(stored, asked, new, leave_one_out=True, resamples=200).notes)
-    others = (clustered(labels[:50], 0.3, seed=2), labels[:50], ids[:50])  # the same ids, but other vectors
-    assert not any("leave-one-out" in note for note in check(stored, others, new, resamples=200).notes)
+    assert "features of another size" in check_history(models).reason
 
 
 def test_queries_that_find_nothing_do_not_agree(clustered):
@@ -149,15 +136,15 @@ def test_queries_that_find_nothing_do_not_agree(clustered):
     gallery, old = clustered(labels, 0.3, seed=0), clustered(labels[:50], 0.3, seed=1)
     new = clustered(labels[:50], 0.3, seed=2)
     old[:25], new[:25] = 0, np.nan
-    found = check((gallery,), (old,), (new,), resamples=200).overlap
-    alone = check((gallery,), (old[25:],), (new[25:],), resamples=200).overlap
+    found = check((gallery,), (old,), (new,)).overlap
+    alone = check((gallery,), (old[25:],), (new[25:],)).overlap
     assert found.shared.value == pytest.approx(alone.shared.value / 2)
     assert found.same_first.value == pytest.approx(alone.same_first.value / 2)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"threshold": float("nan")}, "threshold must be a number"), ({"seed": -1}, "seed must not be negative")],
+    [({"max_loss": float("nan")}, "max-loss is a fraction"), ({"confidence": float("nan")}, "confidence must be")],
 )
 def test_numbers_that_no_check_can_use(options, message, clustered):
     labels = np.arange(50) % 5

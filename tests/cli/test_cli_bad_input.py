@@ -91,17 +91,15 @@ def test_bad_setting(setting, reason, refused, tiny_recipe, earlier, tmp_path):
     before = contents()
     assert reason in refused("run", tiny_recipe, "--set", setting, "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    refused("run", tiny_recipe, "--set", setting, "--out", folder, "--resume")
+    refused("run", tiny_recipe, "--set", setting, "--out", folder)
     assert contents() == before
 
 
 def test_run_folder_of_another_recipe(refused, tiny_recipe, earlier):
     folder, contents = earlier
     before = contents()
-    for resume in ([], ["--resume"]):
-        message = refused("run", tiny_recipe, "--set", "seed=1", "--out", folder, *resume)
-        assert f"{folder}: holds a run of another recipe; choose another --out" in message
-    assert "pass --resume to continue it" in refused("run", tiny_recipe, "--out", folder)
+    message = refused("run", tiny_recipe, "--set", "seed=1", "--out", folder)
+    assert f"{folder}: holds a run of another recipe; choose another --out" in message
     assert contents() == before
 
 
@@ -115,7 +113,7 @@ def test_folder_that_is_no_run(refused, tiny_recipe, tmp_path):
 
 def test_a_folder_with_only_what_a_kill_left_is_free(tiny_recipe, tmp_path, monkeypatch, capsys):
     (tmp_path / ".tmp-abc").write_text("half a recipe.toml")
-    words = ["run", str(tiny_recipe), "--out", str(tmp_path), "--resume", "--quiet", "--set", "train.epochs=1"]
+    words = ["run", str(tiny_recipe), "--out", str(tmp_path), "--set", "train.epochs=1"]
     monkeypatch.setattr("sys.argv", ["holdfast", *words])
     with pytest.raises(SystemExit) as end:
         main()
@@ -164,7 +162,7 @@ def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("holdfast.train.experiments.execute.assemble", interrupt)
-    assert "finished work is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", "-q", status=130)
+    assert "finished work is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", status=130)
 
 
 def test_evaluate_refuses_a_run_that_lost_features(refused, tiny_run, tmp_path):
@@ -209,6 +207,5 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     assert contents() == before
 
 
-def test_a_plan_looks_at_nothing(refused, tmp_path):
-    message = refused("doctor", "--plan", "20M", "--data", tmp_path, status=1)
-    assert "--data looks at this machine; leave it out with --plan" in message
+def test_a_plan_has_both_numbers(refused):
+    assert "give items and numbers of a vector, such as 20Mx512" in refused("doctor", "--plan", "20M", status=1)

@@ -162,7 +162,7 @@ def test_without_judgements_is_three(files, tmp_path, holdfast):
     assert (found["verdict"], found["exit_code"]) == ("not judged", 3)
 
 
-@pytest.mark.parametrize("more", [[], ["--score", "recall@3"]])
+@pytest.mark.parametrize("more", [[], ["--score", "hit@3"]])
 def test_eighty_columns(more, files, tiny_run, holdfast):
     text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
     assert "do not cover another" in " ".join(text.split())
@@ -175,7 +175,7 @@ def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
     recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"]["instance"]
     found = json.loads(holdfast("check-history", tiny_run, "--json", status=1))
     assert found["kind"] == "history"
-    assert found["AA"]["value"] == pytest.approx(recorded["AA"])
+    assert found["AA"] == pytest.approx(recorded["AA"])
     models = ["--model", f"{files['old']},{files['gallery']}", "--model", f"{files['new']},{files['anew']}"]
     # The two galleries name their items differently, so they are no history of one gallery.
     assert "lacks 80 ids" in json.loads(holdfast("check-history", *models, "--json", status=2))["reason"]
@@ -245,5 +245,5 @@ def test_columns_of_the_files_are_named(files, tmp_path, holdfast):
     assert found["gain"] == usual["gain"]
     refused = json.loads(holdfast(*words(named), *columns[2:], "--id", "id", "--json", status=2))
     assert "gallery-named.npz: no column id (--id); it has emb, kind, sku" in refused["reason"]
-    stored = json.loads(holdfast(*words(files), "--table", "items", "--json", status=2))
-    assert "--table needs a --gallery that is the URL of a store" in stored["reason"]
+    url = ["check", "--gallery", "postgresql://host/shop", *words(files)[3:]]
+    assert "name the table or collection, as in URL#TABLE" in json.loads(holdfast(*url, "--json", status=2))["reason"]

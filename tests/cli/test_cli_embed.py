@@ -55,7 +55,7 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
 
 def test_ids_are_those_of_gallery_add(folder, holdfast, tmp_path):
     pytest.importorskip("qdrant_edge")
-    holdfast("embed", folder / "old", folder / "queries", "--out", tmp_path / "q.npz", "--quiet")
+    holdfast("embed", folder / "old", folder / "queries", "--out", tmp_path / "q.npz")
     holdfast("gallery", "create", tmp_path / "g", "--model", folder / "old", "--mode", "exact")
     holdfast("gallery", "add", tmp_path / "g", folder / "queries", "--quiet")
     stored = np.load(tmp_path / "q.npz")
@@ -76,9 +76,10 @@ def test_the_target_is_checked_first(folder, holdfast, tmp_path):
         holdfast("embed", folder / "old", folder / "queries", "--out", tmp_path / "out.npz", "--dtype", "float64")
 
 
-def test_a_folder_gets_shards_and_the_same_command_resumes(folder, holdfast, holdfast_json, tmp_path):
+def test_a_folder_gets_shards_and_the_same_command_resumes(folder, holdfast, holdfast_json, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    words = ("embed", folder / "old", folder / "queries", "--out", tmp_path / "out", "--shard-size", "40")
+    words = ("embed", folder / "old", folder / "queries", "--out", tmp_path / "out")
+    monkeypatch.setattr("holdfast.embedders.embed_shards.SHARD_SIZE", 40)
     text = " ".join(holdfast(*words, "--device", "cpu").split())
     assert "90 vectors of 16 numbers (float32), with labels; 3 shards, 3 of them written now" in text
     (tmp_path / "out" / "shard-000001.parquet").unlink()
@@ -97,7 +98,7 @@ def test_a_slash_at_the_end_names_a_folder(folder, holdfast_json, tmp_path):
 
 def test_options_of_shards_need_a_folder(folder, holdfast, tmp_path):
     words = ("embed", folder / "old", folder / "queries", "--out")
-    for option, value in (("--shard-size", 5), ("--processes", 2), ("--ray", "auto")):
+    for option, value in (("--processes", 2), ("--ray", "auto")):
         with pytest.raises(HoldfastError, match=f"{option} goes with shards; give a folder as --out"):
             holdfast(*words, tmp_path / "out.npz", option, value)
     with pytest.raises(HoldfastError, match="--ray uses the cluster's devices"):

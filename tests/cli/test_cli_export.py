@@ -30,7 +30,6 @@ def test_a_model_of_a_run_as_a_torch_program(holdfast, tiny_run, tmp_path):
     ("words", "reason"),
     [
         (("x.txt",), "ends in .onnx, or in .pt2"),
-        (("x.onnx", "--backbone", "a:b"), "was built by small, not by a:b"),
     ],
 )
 def test_refusals(words, reason, holdfast, tiny_run, tmp_path, monkeypatch):

@@ -84,22 +84,23 @@ def test_a_trained_classifier_has_no_slots(tmp_path, holdfast):
         holdfast("slots", "show", tmp_path / "m")
 
 
-def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
+def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json, monkeypatch):
     """From nothing to a run with a replacement, as a user types it."""
     from holdfast.train.experiments.schema import to_toml
 
     models = tmp_path / "models"
-    row = holdfast_json("pretrain", pretrain_recipe, "--models", models)
+    monkeypatch.setenv("HOLDFAST_MODELS", str(models))
+    row = holdfast_json("pretrain", pretrain_recipe)
     assert row["model"] == str(models / "glyphs" / "small-simplex")
     assert row["classes"] == 4
     eight = ["--set", "data.train_classes=8", "--out", models / "eight"]
-    assert "eight" in holdfast("pretrain", pretrain_recipe, "--quiet", *eight)
+    assert "eight" in holdfast("pretrain", pretrain_recipe, *eight)
     with pytest.raises(HoldfastError, match="no slot left"):
         holdfast("pretrain", pretrain_recipe, "--set", "method.slots=2", "--out", models / "x")
     iam_tables["scenario"] |= {"model": "glyphs/small-{head}", "replace_with": ["eight"]}
     iam_tables["evaluation"] = {"compact": True}
     (tmp_path / "iam.toml").write_text(to_toml(iam_tables))
-    text = holdfast("run", tmp_path / "iam.toml", "--models", models, "--out", tmp_path / "run", "--quiet")
+    text = holdfast("run", tmp_path / "iam.toml", "--out", tmp_path / "run")
     assert "Galleries are stored 1.0 times smaller (19 numbers an item instead of 19" in text
     assert "metrics.json" in text
 

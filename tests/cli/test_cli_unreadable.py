@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from holdfast.cli import app
 
 SETTINGS = ("backbone.name=small", "backbone.width=8", "train.epochs=1", "data.size=16")
-SMALL = [*(word for one in SETTINGS for word in ("--set", one)), "--device", "cpu", "--quiet"]
+SMALL = [*(word for one in SETTINGS for word in ("--set", one)), "--device", "cpu"]
 
 
 def photos(top, *classes, first=0):
@@ -60,7 +60,7 @@ def test_start_lists_all_problems_and_goes_on_without_them(tmp_path):
     assert set(listed) == {f"{top}/{name}" for name in ("bus/0.png", "bus/1.png", "empty", r"tram/line\nbreak.png")}
     assert not (tmp_path / "1").exists()
 
-    said, told, status = run("start", "--data", top, "--out", tmp_path / "1", "--skip-unreadable", *SMALL[:-1])
+    said, told, status = run("start", "--data", top, "--out", tmp_path / "1", "--skip-unreadable", *SMALL)
     assert status == 0
     assert "Files and folders skipped: 4; list:" in said
     assert "1 class is left out, because none of its images can be used: empty" in told.replace("\n", " ")
@@ -84,7 +84,7 @@ def test_update_collects_the_problems_of_all_its_folders(tmp_path):
     (second / "car" / "0.png").write_bytes(b"no image")
     (third / "bus" / "0.png").write_bytes(b"no image")
     words = ["update", "--from", tmp_path / "1", "--data", second, "--check-on", third, "--out", tmp_path / "2",
-             "--device", "cpu", "--quiet"]  # fmt: skip
+             "--device", "cpu"]  # fmt: skip
     error = run(*words)[2]
     assert "2 problems among 32 files" in error
     assert set(rows_of(tmp_path / "2.unreadable.csv")) == {f"{second}/car/0.png", f"{third}/bus/0.png"}

@@ -101,21 +101,21 @@ def test_run_with_settings(holdfast, holdfast_json, tiny_recipe, tmp_path):
     assert printed["method"] == "er"
     assert printed["protocols"].keys() == {"template"}
     protocol_shape(printed["protocols"]["template"], 3)
-    text = holdfast(*words, "--set", "evaluation.protocols=['template']", "--set", "train.epochs=1", "--resume", "-q")
+    text = holdfast(*words, "--set", "evaluation.protocols=['template']", "--set", "train.epochs=1")
     assert "er, protocol" in text
     assert "metrics.json" in text
 
 
 def test_run_chooses_a_folder(holdfast, tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    holdfast("run", tiny_recipe, "--set", "train.epochs=1", "--set", "seed=5", "-q")
+    holdfast("run", tiny_recipe, "--set", "train.epochs=1", "--set", "seed=5")
     assert (tmp_path / "runs" / "tiny-simplex_hoc-t3-s5" / "metrics.json").is_file()
 
 
 def test_resuming_a_finished_run_keeps_its_numbers(holdfast_json, tiny_recipe, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     models = {file: file.stat().st_mtime_ns for file in (folder / "models").rglob("*.safetensors")}
-    printed = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    printed = holdfast_json("run", tiny_recipe, "--out", folder, "--device", "cpu")
     assert printed["protocols"] == json.loads((tiny_run / "metrics.json").read_text())["protocols"]
     assert models == {file: file.stat().st_mtime_ns for file in (folder / "models").rglob("*.safetensors")}
 
@@ -140,17 +140,19 @@ def test_evaluate(holdfast, holdfast_json, tiny_run, tmp_path):
     assert "Self-tests, template" in text
 
 
-def test_doctor(holdfast, holdfast_json, tmp_path):
-    checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
+def test_doctor(holdfast, holdfast_json, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path))
+    checks = {check["name"]: check for check in holdfast_json("doctor")}
     assert all(check.keys() == {"name", "state", "found"} for check in checks.values())
     assert checks["holdfast"]["found"].startswith(f"{version(DISTRIBUTION)}, Python ")
     assert checks["torch"]["state"] == checks["glyphs"]["state"] == checks["cpu"]["state"] == "ok"
     assert checks["cifar100"]["state"] == "missing"
     (tmp_path / "cifar100.npz").touch()
-    assert "cifar100" in holdfast("doctor", "--data", tmp_path)
-    checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
+    assert "cifar100" in holdfast("doctor")
+    checks = {check["name"]: check for check in holdfast_json("doctor")}
     assert checks["cifar100"]["state"] == "ok"
-    assert "does not exist" in " ".join(holdfast("doctor", "--data", tmp_path / "none").split())
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))
+    assert "does not exist" in " ".join(holdfast("doctor").split())
 
 
 def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
@@ -165,7 +167,7 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
         "pillow": "PIL",
         "tomli-w": "tomli_w",
     }
-    checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
+    checks = {check["name"] for check in holdfast_json("doctor")}
     assert {modules.get(name, name) for name in packages} <= checks
 
 
@@ -176,7 +178,7 @@ def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
 
 def test_doctor_imports_nothing_heavy(tmp_path):
     code = (
-        "import sys; sys.argv = ['holdfast', 'doctor', '--data', 'none']; from holdfast.cli import doctor, main\n"
+        "import sys; sys.argv = ['holdfast', 'doctor']; from holdfast.cli import doctor, main\n"
         "doctor._may_have_gpu = lambda: False\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -190,7 +192,7 @@ def test_doctor_without_the_extra_train(holdfast_json, monkeypatch, tmp_path):
     from holdfast.cli import doctor
 
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in ("torch", "timm") else name)
-    checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
+    checks = {check["name"]: check for check in holdfast_json("doctor")}
     assert checks["torch"] == {
         "name": "torch", "state": "missing", "found": "for models that embed images, and training: not installed"
     }  # fmt: skip
@@ -208,7 +210,7 @@ def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_pa
 def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_recipe, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     before = holdfast_json("evaluate", folder, "--scores", "mAP")
-    after = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    after = holdfast_json("run", tiny_recipe, "--out", folder, "--device", "cpu")
     assert after == before
 
 
@@ -216,7 +218,7 @@ def test_resuming_a_finished_run_without_recorded_protocols(holdfast_json, tiny_
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     before = json.loads((folder / "metrics.json").read_text())
     (folder / "metrics.json").write_text("{}")
-    after = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    after = holdfast_json("run", tiny_recipe, "--out", folder, "--device", "cpu")
     assert after["protocols"] == before["protocols"]
 
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 import holdfast.metrics
-from holdfast.metrics import compatibility, distributions, intervals, ranking, resampling, verification
+from holdfast.metrics import compatibility, distributions, intervals, ranking, verification
 
-MODULES = [compatibility, distributions, intervals, ranking, resampling, verification]
+MODULES = [compatibility, distributions, intervals, ranking, verification]
 
 
 @pytest.mark.parametrize("module", MODULES)

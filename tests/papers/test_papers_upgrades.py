@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from papers.upgrades.page import page, replay_section
+from holdfast.checks.compare import bridge_candidates
+from papers.upgrades.candidate_rule import candidate_counts, candidates_for, first_enough, fitted_share, reached
+from papers.upgrades.page import written
 from papers.upgrades.sets import smart_records, write_smart
 from papers.upgrades.weights import best_weight, default_weight, weight_of_others
 
@@ -14,10 +16,28 @@ RESULTS = ROOT / "results" / "upgrades"
 
 
 def test_the_page_is_what_the_records_say():
-    record = json.loads((RESULTS / "serving-both.json").read_text(encoding="utf-8"))
-    comparisons = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("compare-*.json"))]
-    written = (ROOT / "docs" / "results" / "serving-both.md").read_text(encoding="utf-8")
-    assert page(record, comparisons, replay_section(RESULTS / "replay.json")) == written
+    assert written(RESULTS) == (ROOT / "docs" / "results" / "serving-both.md").read_text(encoding="utf-8")
+
+
+def test_compare_takes_the_rule_that_was_fixed():
+    sizes = json.loads((RESULTS / "serving-both.json").read_text(encoding="utf-8"))["sizes"]
+    share = fitted_share(sizes)
+    for items in (300, 1_000, 5_183, 10_000):
+        assert bridge_candidates(items) == candidates_for(share, items)
+    assert bridge_candidates(10**6) == 1_000
+
+
+def test_the_rule_is_the_smallest_share_that_is_enough_on_the_sets_that_it_is_fixed_on():
+    counts = candidate_counts(1_000)
+
+    def size(name, enough):
+        draw = [0.6 if count >= enough else 0.5 for count in counts]
+        return {"name": [name, "a", "b"], "items": 1_000, "counts": counts, "scores": [draw] * 5, "re-embed": 0.6}
+
+    sizes = [size("cacm", 60), size("scifact-log", 90), size("scifact", 200)]
+    assert fitted_share(sizes) == 0.1
+    assert [first_enough(part) for part in sizes] == [60, 100, 200]
+    assert reached(sizes[2], 0.1).tolist() == [False] * 5
 
 
 def case(name, gains):

@@ -379,7 +379,7 @@ def test_from_the_command_line(runs, tmp_path, monkeypatch):
     stopped = CliRunner().invoke(app, [*words, "--limit-minutes", "0"])
     assert (stopped.exit_code, "failed" in stopped.stderr) == (0, False)  # to be out of time is no failure
     assert "0 of 1 missing run is done; run the same command to resume the others." in stopped.stderr
-    first = CliRunner().invoke(app, [*words, "--quiet"])
+    first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
     assert "1 of 1 missing run is done." in first.stderr
     again = CliRunner().invoke(app, [*words, "--json"])

@@ -91,7 +91,7 @@ def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
     (tmp_path / "results").mkdir()
-    words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
+    words = ["table4", "--tasks", "7", "--device", "cpu", "--results", tmp_path / "results"]
     found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
     assert re.findall(r"failed: .*", found.stderr) == [
         f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there, as downloaded"

@@ -97,7 +97,7 @@ def test_stationarity_of_a_run(study, study_json, tiny_run, tmp_path):
 
 
 def test_stationarity_of_a_trainable_classifier(study, study_json, tiny_recipe, tmp_path):
-    words = ["run", tiny_recipe, "--out", tmp_path / "er", "--set", "method.name=er", "--device", "cpu", "-q"]
+    words = ["run", tiny_recipe, "--out", tmp_path / "er", "--set", "method.name=er", "--device", "cpu"]
     study(*words)
     record = study_json("theory", "stationarity", tmp_path / "er")
     assert record["prototypes"] == "classifier rows"
@@ -106,7 +106,7 @@ def test_stationarity_of_a_trainable_classifier(study, study_json, tiny_recipe, 
 
 def test_a_turned_simplex_is_stationary_for_classes_with_a_vertex(study, study_json, tiny_recipe, tmp_path):
     """Free vertices move between two tasks, those of old classes do not: the theorem's assumption is about these."""
-    words = ["run", tiny_recipe, "--out", tmp_path / "turned", "--set", "method.placing=means", "--device", "cpu", "-q"]
+    words = ["run", tiny_recipe, "--out", tmp_path / "turned", "--set", "method.placing=means", "--device", "cpu"]
     study(*words)
     record = study_json("theory", "stationarity", tmp_path / "turned")
     assert record["prototypes"] == "turned simplex"
@@ -130,7 +130,7 @@ def test_proposition1_and_the_toy(study, study_json, tiny_recipe, tmp_path):
     assert len(curves["ce"]["loss"]) == 2
     assert curves["ce"]["loss"] == pytest.approx(curves["ce"]["ce"])
     assert curves["hoc"]["loss"][0] == pytest.approx(0.3 * curves["hoc"]["ce"][0] + 0.7 * curves["hoc"]["nce"][0])
-    assert "1 to 2" in study(*words, "-q")
+    assert "1 to 2" in study(*words)
     with pytest.raises(HoldfastError, match="simplex_hoc"):
         study(*words, "--set", "method.name=er")
 

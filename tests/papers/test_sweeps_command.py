@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from holdfast.core.errors import HoldfastError
@@ -41,10 +40,3 @@ def test_numbers_must_be_numbers(tiny_recipe):
     result = sweep(tiny_recipe, "--tasks", "two")
     assert isinstance(result.exception, HoldfastError)
     assert "whole numbers separated by commas" in str(result.exception)
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-def test_lines_where_there_is_no_terminal(tiny_recipe, tmp_path, quiet):
-    result = sweep(tiny_recipe, "--out", tmp_path / "s", *(["--quiet"] if quiet else []))
-    assert result.exit_code == 0
-    assert ("task 2/3" in result.stderr) is not quiet

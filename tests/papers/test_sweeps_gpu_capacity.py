@@ -112,7 +112,6 @@ def pretended(gpu, monkeypatch):
 
     monkeypatch.setattr("papers.sweeps.sweep.run_all", run_all)
     monkeypatch.setattr("papers.stationary.execute.run_all", run_all)
-    monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)
     # Last: a module that is first imported after this would keep the replaced function.
     monkeypatch.setattr("holdfast.train.devices.resolve_device", lambda name="auto": CUDA)
     return gpu

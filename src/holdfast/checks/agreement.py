@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.checks.estimates import Resampling, mean_estimate, mean_interval
+from holdfast.checks.estimates import Design, mean_estimate, mean_interval
 from holdfast.checks.inputs import items_of_both, reembedded_hits
 from holdfast.checks.query_outcomes import run_queries, usable
 from holdfast.checks.result import Agreement, Overlap
-from holdfast.checks.scores import OVERLAP
+from holdfast.checks.scores import OVERLAP, OVERLAP_AT, chance
 from holdfast.checks.verdict import Gate, gates_answer
 from holdfast.vectors.feature_set import FeatureSet
 from holdfast.vectors.search import Progress, VectorProblems, search_blocks, unit_blocks
@@ -20,7 +20,7 @@ def agreement_with_reembedding(
     query_sets: Sequence[np.ndarray],
     plain: np.ndarray,
     minimum: float | None,
-    resampling: Resampling,
+    design: Design,
     device: Any,
     progress: Progress,
 ) -> tuple[Agreement, str, list[VectorProblems], int]:
@@ -33,15 +33,15 @@ def agreement_with_reembedding(
     Returns also the sentence about the gate, unusable vectors, and the number of items searched.
     """
     gallery, gallery_new = items_of_both(*galleries), galleries[1]
-    truth, problems = reembedded_hits(gallery, gallery_new, plain, device, progress)
-    OVERLAP.chance(truth.count_right()[truth.has_answer()], truth.size())  # refuses what cannot differ
-    searched = run_queries(gallery, truth, query_sets, OVERLAP, protocol="instance", device=device, progress=progress)
-    old, new = (mean_estimate(outcomes.values, resampling) for outcomes in searched.outcomes)
+    answers, problems = reembedded_hits(gallery, gallery_new, plain, device, progress)
+    chance(OVERLAP, answers, len(gallery))  # refuses what cannot differ
+    searched = run_queries(gallery, answers, query_sets, OVERLAP, device=device, progress=progress)
+    old, new = (mean_estimate(outcomes.values, design) for outcomes in searched.outcomes)
     gate, reason = None, ""
     if minimum is not None:
-        units = mean_interval(searched.outcomes[0].values, resampling).distinct
+        units = mean_interval(searched.outcomes[0].values, design).distinct
         gate, reason = gates_answer([Gate("the share of a re-embedding's hits", new, minimum)], units, "queries")
-    return Agreement(OVERLAP.k, old, new, minimum, gate), reason, [searched.problems, problems], len(gallery)
+    return Agreement(OVERLAP_AT, old, new, minimum, gate), reason, [searched.problems, problems], len(gallery)
 
 
 HITS = 10
@@ -50,7 +50,7 @@ HITS = 10
 def overlap_of_hits(
     gallery: FeatureSet,
     query_sets: Sequence[np.ndarray],
-    resampling: Resampling,
+    design: Design,
     device: Any,
     progress: Progress,
 ) -> tuple[Overlap, VectorProblems]:
@@ -62,4 +62,4 @@ def overlap_of_hits(
     both = usable(query_sets[0]) & usable(query_sets[1])
     shared = (old.indices[:, :, None] == new.indices[:, None, :]).any(2).mean(1) * both
     first = (old.indices[:, 0] == new.indices[:, 0]).astype(np.float64) * both
-    return Overlap(k, mean_estimate(shared, resampling), mean_estimate(first, resampling)), problems
+    return Overlap(k, mean_estimate(shared, design), mean_estimate(first, design)), problems

@@ -5,7 +5,6 @@ model, and whether at most so much is lost. Without them nothing is judged: it s
 search shows.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.checks.agreement import agreement_with_reembedding, overlap_of_hits
-from holdfast.checks.changes import changed_queries, class_changes, compare_thresholds
+from holdfast.checks.changes import changed_queries, class_changes
 from holdfast.checks.estimates import (
+    Design,
     Estimate,
-    Resampling,
     gain_estimate,
     gain_interval,
     mean_estimate,
@@ -25,12 +24,13 @@ from holdfast.checks.estimates import (
     units_needed,
 )
 from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
-from holdfast.checks.inputs import CheckInputs, GroundTruths, Relevance, ground_truths, pairing_notes
+from holdfast.checks.inputs import CheckInputs, own_rows, pairing_notes, stored_queries
 from holdfast.checks.known_items import STAND_IN, known_pairs
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.checks.query_outcomes import GalleryOutcomes, run_queries
 from holdfast.checks.result import CheckResult, Reindex, WithoutBridge
-from holdfast.checks.scores import PROTOCOLS, Score, parse_score
+from holdfast.checks.right_answers import ClassAnswers, Judgement, Relevance, judgement
+from holdfast.checks.scores import BY_CLASS, BY_RELEVANCE, PROTOCOLS, chance, chosen_score
 from holdfast.checks.verdict import (
     FEWEST_UNITS,
     NO,
@@ -45,7 +45,8 @@ from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.real_arrays import real_array
 from holdfast.core.wording import are, counted
 from holdfast.metrics.intervals import repeated_queries
-from holdfast.metrics.resampling import RESAMPLES
+from holdfast.metrics.ranking import RankingScore
+from holdfast.vectors.feature_set import shorten
 from holdfast.vectors.pairing import Pairing, Source, open_features, pair_queries
 from holdfast.vectors.search import Progress, VectorProblems, unit_queries
 
@@ -61,17 +62,12 @@ def check(
     bridge: QueryBridge | None = None,
     relevance: Relevance | None = None,
     known_items: ArrayLike | None = None,
-    leave_one_out: bool = False,
-    score: str = "top1",
+    score: str | None = None,
     protocol: str = "instance",
     max_loss: float | None = None,
     min_agreement: float | None = None,
     confidence: float = 0.95,
     groups: ArrayLike | None = None,
-    far: float = 0.01,
-    threshold: float | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> CheckResult:
@@ -87,9 +83,9 @@ def check(
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
     known_items: the id of the right item of each query, for queries that were made from items (a title, another
         view): a stand-in for real queries, used instead of labels.
-    leave_one_out: the queries are items of the gallery, by id; a query does not find itself. A class with one item
-        has no answer and is left out. For labels and the instance protocol.
-    score: "top1", "recall@K" or "mAP".
+    score: "nDCG@K", "MRR@K", "recall@K", "hit@K", "P@K" or "mAP", see ``holdfast.metrics.ranking``. Default: nDCG@10
+        with relevance, whose grades count, and hit@1 (which papers also call recall@1 or top-1) with labels and known
+        items. Exact ties count by their expected value.
     protocol: "instance" searches single items, "template" one mean vector per class.
     max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default. 0 asks for a gain.
     min_agreement: without judgements: the smallest accepted share of a re-embedding's first ten items; it alone can
@@ -97,9 +93,6 @@ def check(
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     groups: one label per query: those of one group (a person, a document) gain and lose together. Default: queries with
         the same right items, which are classes where there are classes.
-    far: false-accept rate, with the old queries, of the score threshold that is examined.
-    threshold: the score threshold to examine instead, a cosine.
-    resamples, seed: of the interval at the threshold.
     device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
@@ -109,6 +102,8 @@ def check(
     the verdict is "not judged" and ``exit_code`` 3. The interval covers the choice of queries, not what another
     training of either model would give.
 
+    With labels a query that is an item of the gallery (the same id and vector) does not find itself.
+
     >>> import numpy as np
     >>> from holdfast import check
     >>> rng = np.random.default_rng(0)
@@ -117,16 +112,12 @@ def check(
     >>> old = items + 0.8 * rng.standard_normal((400, 8))
     >>> new = items + 0.4 * rng.standard_normal((400, 8))  # the same space, with less noise
     >>> stored, queries = (old[:200], labels[:200]), labels[200:]
-    >>> result = check(stored, (old[200:], queries), (new[200:], queries), resamples=200)
+    >>> result = check(stored, (old[200:], queries), (new[200:], queries))
     >>> result.better.answer, result.loss.answer
     ('yes', 'yes')
     """
-    chosen, max_loss = parse_score(score), accepted_loss(max_loss)
-    check_options(protocol, confidence, resamples, seed)
-    if threshold is not None and not math.isfinite(threshold):
-        raise HoldfastError(f"threshold must be a number, such as 0.5; got {threshold:g}")
-    if not 0 < far < 1:
-        raise HoldfastError(f"far must lie between 0 and 1; got {far:g}")
+    max_loss = accepted_loss(max_loss)
+    check_options(protocol, confidence)
     share_asked("min-agreement", min_agreement)
     inputs = CheckInputs(
         open_features(gallery, "gallery", "gallery"),
@@ -135,18 +126,18 @@ def check(
         None if gallery_new is None else open_features(gallery_new, "gallery_new", "gallery"),
     )
     pairing = pair_queries(inputs.old, inputs.new)
+    chosen = chosen_score(score, BY_CLASS if relevance is None else BY_RELEVANCE)
     if known_items is not None:
         if relevance is not None:
             raise HoldfastError("known items and relevance both say what is right; give one of them")
-        items = real_array(known_items, "known items")
-        relevance = known_pairs(pairing.names, items, len(inputs.old))
-    truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance, leave_one_out=leave_one_out)
+        relevance = known_pairs(pairing.names, real_array(known_items, "known items"), len(inputs.old))
+    stored = stored_queries(inputs, pairing)
+    alone = stored if relevance is None and pairing.labels is not None and protocol == "instance" else None
+    judged = judgement(inputs.galleries(), pairing.names, pairing.labels, relevance, own_rows(inputs, pairing, alone))
     searched = _Queries.read(inputs, pairing, bridge)
-    together = truths.groups() if groups is None and truths is not None else groups
-    resampling = Resampling(
+    together = judged.answers.groups() if groups is None and judged is not None else groups
+    design = Design(
         confidence,
-        resamples,
-        seed,
         None if together is None else _query_groups(together, pairing, len(inputs.old)),
         repeated_queries(searched.sets[0], searched.plain),
     )
@@ -159,33 +150,37 @@ def check(
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
         "bridged": bridge is not None,
         "bridge": bridge_record(bridge),
-        "leave_one_out": leave_one_out,
+        "stored_queries": 0 if alone is None else int((alone >= 0).sum()),
     }
-    notes = pairing_notes(inputs, pairing, ceiling=truths is not None, leave_one_out=leave_one_out)
-    judged_by_items = inputs.gallery_new if truths is None else None
+    notes = pairing_notes(inputs, pairing, ceiling=judged is not None)
+    if stored is not None and alone is None:
+        names = [str(name) for name in pairing.names[stored >= 0]]
+        notes.append(f"{counted(len(names), 'query')} {are(len(names))} in the gallery themselves: {shorten(names)}")
+    judged_by_items = inputs.gallery_new if judged is None else None
     notes += [STAND_IN] if known_items is not None else []
     notes += fitted_notes(bridge, searched.plain, inputs.new, judged_by_items)
-    if truths is None:
-        if threshold is not None or score != "top1":
-            what = f"the score {score}" if threshold is None else "a threshold"
-            raise HoldfastError(f"{what} needs labels or relevance, which say what is right")
-        return _not_judged(inputs, searched, notes, facts, min_agreement, resampling, device, progress)
+    if judged is None:
+        if score is not None:
+            raise HoldfastError(f"the score {score} needs labels or relevance, which say what is right")
+        return _not_judged(inputs, searched, notes, facts, min_agreement, design, device, progress)
     if min_agreement is not None:
         raise HoldfastError("min-agreement is for checks without judgements; leave it out, the judgements decide")
-    outcomes = _search(inputs, truths, searched, chosen, protocol, device, progress)
-    facts |= _problem_notes([*notes, *truths.notes], [part.problems for part in outcomes], searched.problems)
-    facts |= _scores(outcomes, resampling)
-    facts |= _answers(outcomes, chosen, max_loss, resampling, bridged=bridge is not None)
+    outcomes = [
+        run_queries(part, answers, asked, chosen, protocol=protocol, device=device, progress=progress)
+        for part, answers, asked in zip(inputs.galleries(), judged.per_gallery, (searched.sets, [searched.plain]))
+    ]
+    facts |= _problem_notes([*notes, *judged.notes], [part.problems for part in outcomes], searched.problems)
+    facts |= _scores(outcomes, design)
+    facts |= _answers(outcomes[0], chosen, max_loss, design, bridged=bridge is not None)
     before, after = outcomes[0].outcomes[:2]
-    names = _names(truths, outcomes[0], inputs, protocol)
-    pairs = outcomes[0].threshold_pairs
+    hit_names, labels = _names(judged, outcomes[0], inputs, protocol)
+    classes, codes = judged.classes, judged.answers.groups()
     return CheckResult(
         score=chosen.name,
-        judged_by="known items" if known_items is not None else "relevance" if truths.codes is None else "classes",
-        classes=None if truths.codes is None else len(np.unique(truths.codes)),
-        changes=changed_queries(before, after, pairing.names, *names),
-        thresholds=compare_thresholds(before, after, pairs, resampling, far=far, threshold=threshold),
-        by_class=_by_class(outcomes[0], truths),
+        judged_by="known items" if known_items is not None else "relevance" if classes is None else "classes",
+        classes=None if classes is None else len(np.unique(codes)),
+        changes=changed_queries(before, after, pairing.names, hit_names, labels),
+        by_class=[] if classes is None else class_changes(before.values, after.values, codes, classes),
         **facts,
     )
 
@@ -198,17 +193,12 @@ def _query_groups(groups: ArrayLike, pairing: Pairing, count: int) -> np.ndarray
     return labels if len(labels) == len(pairing) else labels[pairing.old]
 
 
-def check_options(protocol: str, confidence: float, resamples: int = RESAMPLES, seed: int = 0) -> None:
+def check_options(protocol: str, confidence: float) -> None:
     """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if not 0.5 <= confidence < 1:
         raise HoldfastError(f"confidence must be at least 0.5 and below 1, for example 0.95; got {confidence:g}")
-    needed = max(100, math.ceil(round(2 / (1 - confidence), 6)))  # one resample at least beyond each end
-    if resamples < needed:
-        raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
-    if seed < 0:
-        raise HoldfastError(f"seed must not be negative, got {seed}")
 
 
 class _Queries:
@@ -242,30 +232,13 @@ class _Queries:
         return cls(sets, new, [old_problems, new_problems])
 
 
-def _search(
-    inputs: CheckInputs,
-    truths: GroundTruths,
-    queries: _Queries,
-    score: Score,
-    protocol: str,
-    device: Any,
-    progress: Progress,
-) -> list[GalleryOutcomes]:
-    """What is found in the old gallery, and in the new one if there is one."""
-    sets = (queries.sets, [queries.plain])
-    return [
-        run_queries(gallery, truth, asked, score, protocol=protocol, device=device, progress=progress)
-        for gallery, truth, asked in zip(inputs.galleries(), truths.per_gallery, sets)
-    ]
-
-
 def _not_judged(
     inputs: CheckInputs,
     queries: _Queries,
     notes: list[str],
     facts: dict[str, Any],
     min_agreement: float | None,
-    resampling: Resampling,
+    design: Design,
     device: Any,
     progress: Progress,
 ) -> CheckResult:
@@ -274,12 +247,12 @@ def _not_judged(
     if inputs.gallery_new is None:
         if min_agreement is not None:
             raise HoldfastError("min-agreement is about the hits of a re-embedding; give gallery-new")
-        overlap, problems = overlap_of_hits(inputs.gallery, queries.sets[:2], resampling, device, progress)
+        overlap, problems = overlap_of_hits(inputs.gallery, queries.sets[:2], design, device, progress)
         found = _problem_notes(notes, [problems], queries.problems)
         return CheckResult(NOT_JUDGED, reason, score=None, overlap=overlap, **facts, **found)
     galleries = inputs.gallery, inputs.gallery_new
     agreement, gate_reason, gallery_problems, searched = agreement_with_reembedding(
-        galleries, queries.sets[:2], queries.plain, min_agreement, resampling, device, progress
+        galleries, queries.sets[:2], queries.plain, min_agreement, design, device, progress
     )
     if left_out := len(inputs.gallery) - searched:
         items = counted(left_out, "item")
@@ -290,40 +263,39 @@ def _not_judged(
     return CheckResult(NOT_JUDGED, reason, score=None, agreement=agreement, **facts)
 
 
-def _scores(searched: Sequence[GalleryOutcomes], resampling: Resampling) -> dict[str, Any]:
+def _scores(searched: Sequence[GalleryOutcomes], design: Design) -> dict[str, Any]:
     """Scores of the tests, the gain, and what re-embedding the gallery would add."""
     before, after, *plain = (outcomes.values for outcomes in searched[0].outcomes)
     found: dict[str, Any] = {
-        "self_test": mean_estimate(before, resampling),
-        "cross_test": mean_estimate(after, resampling),
-        "gain": gain_estimate(before, after, resampling),
+        "self_test": mean_estimate(before, design),
+        "cross_test": mean_estimate(after, design),
+        "gain": gain_estimate(before, after, design),
     }
     if plain:
         found["without_bridge"] = WithoutBridge(
-            mean_estimate(plain[0], resampling), gain_estimate(before, plain[0], resampling)
+            mean_estimate(plain[0], design), gain_estimate(before, plain[0], design)
         )
     if len(searched) > 1:
         again = searched[1].outcomes[0].values
-        adds, kept = gain_estimate(after, again, resampling), share_of_means(after, again, resampling)
-        found |= {"new_self_test": mean_estimate(again, resampling), "kept": kept}
+        adds, kept = gain_estimate(after, again, design), share_of_means(after, again, design)
+        found |= {"new_self_test": mean_estimate(again, design), "kept": kept}
         found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept.value)
     return found
 
 
 def _answers(
-    searched: Sequence[GalleryOutcomes], score: Score, max_loss: float, resampling: Resampling, *, bridged: bool
+    searched: GalleryOutcomes, score: RankingScore, max_loss: float, design: Design, *, bridged: bool
 ) -> dict[str, Any]:
     """Verdict and reason, the answers to both questions, and the score of a random ranking."""
-    truth = searched[0].truth
-    before, after = (outcomes.values for outcomes in searched[0].outcomes[:2])
-    chance = score.chance(truth.count_right()[truth.has_answer()], truth.size())
-    interval = gain_interval(before, after, resampling)
+    before, after = (outcomes.values for outcomes in searched.outcomes[:2])
+    by_chance = chance(score, searched.answers, searched.answers.items)
+    interval = gain_interval(before, after, design)
     gain, units, what = Estimate.of(interval), interval.units, interval.unit
-    needed = [units_needed(before, after, bound, resampling) for bound in (0.0, -max_loss)]
+    needed = [units_needed(before, after, bound, design) for bound in (0.0, -max_loss)]
     better = better_answer(gain, units, what, needed[0])
     loss = answer_about(gain, max_loss, units, what, needed[1])
-    old, new = mean_estimate(before, resampling), mean_estimate(after, resampling)
-    if units >= FEWEST_UNITS and _at_chance(old, new, gain, chance):
+    old, new = mean_estimate(before, design), mean_estimate(after, design)
+    if units >= FEWEST_UNITS and _at_chance(old, new, gain, by_chance):
         queries = "the bridged queries" if bridged else "the new queries"
         reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
         better, loss = (replace(answer, answer=NO, reason=reason, units_needed=None) for answer in (better, loss))
@@ -335,7 +307,7 @@ def _answers(
         "clustered": interval.clustered,
         "distinct": interval.distinct,
         "uncertain": interval.uncertain,
-        "chance": chance,
+        "chance": by_chance,
     }
 
 
@@ -371,19 +343,12 @@ def _problem_notes(
     return {"notes": list(dict.fromkeys(found)), "bad_rows": bad}  # one file may be gallery and queries
 
 
-def _by_class(searched: GalleryOutcomes, truths: GroundTruths) -> list[dict[str, Any]]:
-    if truths.codes is None or truths.classes is None:
-        return []
-    before, after = (outcomes.values for outcomes in searched.outcomes[:2])
-    return class_changes(before, after, truths.codes, truths.classes)
-
-
 def _names(
-    truths: GroundTruths, searched: GalleryOutcomes, inputs: CheckInputs, protocol: str
+    judged: Judgement, searched: GalleryOutcomes, inputs: CheckInputs, protocol: str
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """The name of each possible hit, and the labels of queries and of hits."""
-    if truths.codes is None or truths.classes is None:
+    if judged.classes is None or not isinstance(searched.answers, ClassAnswers):
         return inputs.gallery.names(), None
-    hit_labels = truths.classes[searched.truth.gallery]  # type: ignore[attr-defined]
+    hit_labels = judged.classes[searched.answers.gallery]
     hit_names = hit_labels if protocol == "template" else inputs.gallery.names()
-    return hit_names, (truths.classes[truths.codes], hit_labels)
+    return hit_names, (judged.classes[searched.answers.query], hit_labels)

@@ -1,6 +1,6 @@
 """The check of a gallery whose items were embedded by several models: accuracy, and how often each version is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from holdfast.checks.check import NO_JUDGEMENTS, check_options
 from holdfast.checks.estimates import (
+    Design,
     Estimate,
-    Resampling,
     gain_interval,
     mean_estimate,
     mean_interval,
@@ -17,11 +17,20 @@ from holdfast.checks.estimates import (
     units_needed,
 )
 from holdfast.checks.exchanged_inputs import refuse_equal_queries
-from holdfast.checks.inputs import AGREEMENT, GroundTruths, Relevance, ground_truths
 from holdfast.checks.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, usable
+from holdfast.checks.query_outcomes import ROWS_AT_ONCE, usable
 from holdfast.checks.result import MixedResult, MixedVersion, VersionSearch
-from holdfast.checks.scores import OVERLAP, Score, parse_score
+from holdfast.checks.right_answers import Ints, Judgement, ListedAnswers, Relevance, RightAnswers, judgement
+from holdfast.checks.scores import (
+    BY_CLASS,
+    BY_RELEVANCE,
+    OVERLAP,
+    OVERLAP_AT,
+    chance,
+    chosen_score,
+    depth,
+    query_values,
+)
 from holdfast.checks.verdict import (
     NOT_JUDGED,
     VERDICTS,
@@ -35,6 +44,7 @@ from holdfast.checks.verdict import (
 from holdfast.core.errors import HoldfastError
 from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.metrics.intervals import repeated_queries
+from holdfast.metrics.ranking import RankingScore
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Source, open_features, pair_queries
@@ -50,8 +60,11 @@ WITHOUT_OLD_MODEL = (
     "the old model's vectors of all items and of the queries were not given (gallery-old and queries-old), so whether "
     "the mixed gallery finds more than keeping it is unknown"
 )
+AGREEMENT = (
+    "no labels and no relevance: what counts are the ten items that the new model shows when everything is "
+    "re-embedded; whether people find more with these was not measured"
+)
 FIRST = 10
-_SCORES_AT_ONCE = 1 << 22
 
 
 def check_mixed(
@@ -62,11 +75,10 @@ def check_mixed(
     gallery_old: Source | None = None,
     queries_old: Source | None = None,
     relevance: Relevance | None = None,
-    score: str = "top1",
+    score: str | None = None,
     confidence: float = 0.95,
     max_loss: float | None = None,
     min_exposure: float | None = None,
-    min_kept: float | None = None,
     min_agreement: float | None = None,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
@@ -81,12 +93,11 @@ def check_mixed(
     gallery_old, queries_old: all items and the queries, embedded by the old model; with them the result says whether
         the mixed gallery is better than keeping it.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, item id).
-    score: "top1", "recall@K" or "mAP". Without labels and relevance it is left out, and "overlap@10" with the
-        re-embedded hits is measured.
+    score: as in ``check``. Without labels and relevance it is left out, and "overlap@10" with the re-embedded hits is
+        measured.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     max_loss: the accepted loss against keeping the old model; as in ``check``.
     min_exposure: smallest accepted exposure ratio of every version, at 1 and at 10; None does not judge it.
-    min_kept: smallest accepted share of the re-embedded score; None does not judge it.
     min_agreement: without judgements: the smallest accepted share of the re-embedded hits; only with it the exit status
         can then be 0.
     device: where the search runs.
@@ -112,10 +123,10 @@ def check_mixed(
     >>> result.better.answer, [version.items for version in result.versions]
     ('yes', [100, 100])
     """
-    chosen = parse_score(score)
+    chosen = chosen_score(score, BY_CLASS if relevance is None else BY_RELEVANCE)
     check_options("instance", confidence)
     max_loss = accepted_loss(max_loss)
-    for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept), ("min-agreement", min_agreement)):
+    for name, value in (("min-exposure", min_exposure), ("min-agreement", min_agreement)):
         share_asked(name, value)
     if (gallery_old is None) != (queries_old is None):
         raise HoldfastError("gallery-old and queries-old go together: they are what keeping the old model would show")
@@ -131,67 +142,68 @@ def check_mixed(
             open_features(queries_old, "queries_old", "query"),
             asked,
         )
-    truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
+    judged = judgement([stored.items], asked.names(), asked.labels, relevance)
     answered = usable(plain)
-    decides = stored.items if truths is None else None  # what decides which hits are right, without labels
-    if truths is None:
-        if score != "top1":
+    decides = stored.items if judged is None else None  # what decides which hits are right, without labels
+    agreement = judged is None
+    if judged is None:
+        if score is not None:
             raise HoldfastError(f"the score {score} needs labels or relevance; without them {OVERLAP.name} is measured")
-        fair = search_mixed(searches["fair"], OVERLAP.k, device=device).rows
-        truths = GroundTruths([RelevanceGroundTruth.of_hits(fair, answered, len(stored.items))], [AGREEMENT])
+        fair = search_mixed(searches["fair"], OVERLAP_AT, device=device).rows
+        judged = Judgement([ListedAnswers.of_hits(fair, answered, len(stored.items))], [AGREEMENT])
         chosen = OVERLAP
         searches.pop("keep", None)
     elif min_agreement is not None:
         raise HoldfastError("min-agreement is for checks without judgements; leave it out, the judgements decide")
-    truth = truths.per_gallery[0]
-    chosen.chance(truth.count_right()[truth.has_answer()], truth.size())
-    groups = None if chosen is OVERLAP else truths.groups()
-    resampling = Resampling(confidence, 0, 0, groups, repeated_queries(plain))
+    answers = judged.answers
+    chance(chosen, answers, len(stored.items))  # refuses what cannot differ
+    design = Design(confidence, None if agreement else answers.groups(), repeated_queries(plain))
     found: dict[str, _Outcome] = {}
     for name, items in searches.items():
         progress("searching", len(found), len(searches))
-        found[name] = _search(items, truth, chosen, answered, device)
+        found[name] = _search(items, answers, chosen, answered, device)
     progress("searching", len(searches), len(searches))
 
-    scores = {name: mean_estimate(one.values, resampling) for name, one in found.items()}
-    kept = {name: share_of_means(one.values, found["fair"].values, resampling) for name, one in found.items()}
+    scores = {name: mean_estimate(search.values, design) for name, search in found.items()}
+    kept = {name: share_of_means(search.values, found["fair"].values, design) for name, search in found.items()}
     versions = [
         MixedVersion(
             source=part.name,
             items=len(part),
             bridge=bridge_record(bridge),
             bridged=bridge is not None,
-            mixed=_version_search(found["mixed"], found["fair"], stored.version_of == number, truth, resampling),
+            mixed=_version_search(found["mixed"], found["fair"], stored.version_of == number, answers, design),
             raw=None
             if "raw" not in found
-            else _version_search(found["raw"], found["fair"], stored.version_of == number, truth, resampling),
-            recall_reembedded=_recall(found["fair"], stored.version_of == number, truth),
+            else _version_search(found["raw"], found["fair"], stored.version_of == number, answers, design),
+            recall_reembedded=_recall(found["fair"], stored.version_of == number, answers),
         )
         for number, (part, (_, bridge, _)) in enumerate(zip(stored.parts, parts, strict=True))
     ]
-    lowest = {"the share of the re-embedded score": min_kept, "the share of the re-embedded hits": min_agreement}
-    gates = [Gate(name, kept["mixed"], least) for name, least in lowest.items() if least is not None]
+    gates = []
+    if min_agreement is not None:
+        gates.append(Gate("the share of the re-embedded hits", kept["mixed"], min_agreement))
     if min_exposure is not None:
         gates += [
             Gate(f"the exposure of version {number} at {k}", ratio, min_exposure, of_version=True)
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]
-    units = mean_interval(found["fair"].values, resampling).distinct
+    units = mean_interval(found["fair"].values, design).distinct
     reached, gates_reason = gates_answer(gates, units, "queries") if gates else (None, "")
     better = loss = gain = None
     clustered = False
     if "keep" in found:
         before, after = found["keep"].values, found["mixed"].values
-        interval = gain_interval(before, after, resampling)
+        interval = gain_interval(before, after, design)
         gain, units, what = Estimate.of(interval), interval.units, interval.unit
         clustered = interval.clustered
-        needed = [units_needed(before, after, bound, resampling) for bound in (0.0, -max_loss)]
+        needed = [units_needed(before, after, bound, design) for bound in (0.0, -max_loss)]
         better = better_answer(gain, units, what, needed[0])
         loss = answer_about(gain, max_loss, units, what, needed[1])
-    reason = NO_JUDGEMENTS if chosen is OVERLAP else WITHOUT_OLD_MODEL if better is None else better.reason
+    reason = NO_JUDGEMENTS if agreement else WITHOUT_OLD_MODEL if better is None else better.reason
     fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, decides)]
-    consequences = [(one, "they are never found") for one in stored.problems]
+    consequences = [(problems, "they are never found") for problems in stored.problems]
     consequences.append((query_problems, "they find nothing and count as wrong"))
     return MixedResult(
         verdict=NOT_JUDGED if better is None else VERDICTS[better.answer],
@@ -199,7 +211,6 @@ def check_mixed(
         score=chosen.name,
         confidence=confidence,
         min_exposure=min_exposure,
-        min_kept=min_kept,
         min_agreement=min_agreement,
         gates=reached,
         gates_reason=gates_reason,
@@ -210,14 +221,14 @@ def check_mixed(
         clustered=clustered,
         queries=len(asked),
         gallery=len(stored.items),
-        classes=None if truths.codes is None else len(np.unique(truths.codes)),
-        agreement=chosen is OVERLAP,
+        classes=None if judged.classes is None else len(np.unique(answers.groups())),
+        agreement=agreement,
         sources={"queries": asked.name, "gallery_new": stored.items.name},
         notes=[
             *stored.notes,
-            *truths.notes,
+            *judged.notes,
             *dict.fromkeys(fitted),
-            *(note for one, what in consequences for note in one.notes(what)),
+            *(note for problems, what in consequences for note in problems.notes(what)),
         ],
         accuracy=scores["mixed"],
         reembedded=scores["fair"],
@@ -363,80 +374,60 @@ def _labels(parts: Sequence[FeatureSet], new: FeatureSet, where: np.ndarray) -> 
 class _Outcome:
     """One search of all queries.
 
-    hits: Q x k numbers of items, -1 for none. right: whether each hit is right. values: the score of each query, NaN
+    hits: Q x k numbers of items, -1 for none. grades: of the hits, 0 if not right. values: the score of each query, NaN
     if it does not count.
     """
 
     hits: np.ndarray
-    right: np.ndarray
+    grades: np.ndarray
     values: np.ndarray
 
 
 def _search(
-    items: Sequence[StoredItems], truth: GroundTruth, score: Score, answered: np.ndarray, device: Any
+    items: Sequence[StoredItems], answers: RightAnswers, score: RankingScore, answered: np.ndarray, device: Any
 ) -> _Outcome:
     """answered: queries that can be compared; the others find nothing."""
-    wanted = truth.count_right()
-    counts = truth.has_answer() & (wanted > 0) if score.kind == "mAP" else truth.has_answer()
-    if not any(len(one.rows) for one in items):
+    total = sum(len(part.rows) for part in items)
+    if not total:
         nothing = np.full((len(answered), 1), -1)
-        return _Outcome(nothing, nothing >= 0, np.where(counts, 0.0, np.nan))
-    found = search_mixed(items, max(FIRST, score.k), device=device).rows
-    hits = np.where(answered[:, None], found, -1)
-    right = truth.right(np.arange(len(hits)), hits)
-    if score.kind == "mAP":
-        values = _average_precisions(items, truth, wanted, device)
-        values[~answered] = 0.0
-    elif score.kind == "overlap":
-        values = np.asarray(right[:, : score.k].sum(1) / wanted.clip(1, score.k))
-    else:
-        values = np.asarray(right[:, : score.k].any(1), dtype=np.float64)
-    return _Outcome(hits, right, np.where(counts, values, np.nan))
+        return _Outcome(nothing, np.zeros(nothing.shape), np.where(answers.counts() > 0, 0.0, np.nan))
+    found = search_mixed(items, max(FIRST, depth(score, total)), device=device)
+    hits = np.where(answered[:, None], found.rows, -1)
+    scores = np.where(answered[:, None], found.scores, np.float32(-np.inf))
 
+    def blocks(queries: Ints) -> Iterator[tuple[Ints, np.ndarray]]:
+        for part in items:
+            asked = part.queries[queries]
+            for start in range(0, len(part.rows), ROWS_AT_ONCE):
+                some = slice(start, start + ROWS_AT_ONCE)
+                yield part.rows[some], part.scale(asked @ part.vectors[some].T)
 
-def _average_precisions(
-    items: Sequence[StoredItems], truth: GroundTruth, wanted: np.ndarray, device: Any
-) -> np.ndarray:
-    """Average precision over the whole ranking; an item that is never found counts as missed."""
-    total = sum(len(one.rows) for one in items)
-    count = len(items[0].queries)
-    block = max(1, _SCORES_AT_ONCE // total)
-    values = np.zeros(count)
-    for start in range(0, count, block):
-        part = [replace(one, queries=one.queries[start : start + block]) for one in items]
-        ranked = search_mixed(part, total, device=device).rows
-        right = truth.right(np.arange(start, start + len(ranked)), ranked)
-        precision = right.cumsum(1) / np.arange(1, ranked.shape[1] + 1)
-        values[start : start + len(ranked)] = (precision * right).sum(1)
-    return values / wanted.clip(1)
+    return _Outcome(hits, answers.grades(hits), query_values(score, answers, hits, scores, blocks, total))
 
 
 def _version_search(
-    found: _Outcome, fair: _Outcome, members: np.ndarray, truth: GroundTruth, resampling: Resampling
+    found: _Outcome, fair: _Outcome, members: np.ndarray, answers: RightAnswers, design: Design
 ) -> VersionSearch:
     """members: which items belong to the version, N."""
     shown, wanted, ratio = {}, {}, {}
     for k in (k for k in EXPOSURE_AT if k <= fair.hits.shape[1]):
-        taken, due = (np.asarray(_belongs(one.hits[:, :k], members).sum(1) / k) for one in (found, fair))
+        taken, due = (np.asarray(_belongs(search.hits[:, :k], members).sum(1) / k) for search in (found, fair))
         shown[k], wanted[k] = float(taken.mean()), float(due.mean())
-        ratio[k] = share_of_means(taken, due, resampling)
-    return VersionSearch(ratio, shown, wanted, _recall(found, members, truth))
+        ratio[k] = share_of_means(taken, due, design)
+    return VersionSearch(ratio, shown, wanted, _recall(found, members, answers))
 
 
 def _belongs(hits: np.ndarray, members: np.ndarray) -> np.ndarray:
     return members[hits] & (hits >= 0)
 
 
-def _recall(found: _Outcome, members: np.ndarray, truth: GroundTruth) -> float:
+def _recall(found: _Outcome, members: np.ndarray, answers: RightAnswers) -> float:
     """Mean over queries of the share of the version's right items among the first ten hits; of at most ten."""
-    if isinstance(truth, ClassGroundTruth):
-        wanted = ClassGroundTruth(truth.query, truth.gallery[members]).count_right()
-    else:
-        assert isinstance(truth, RelevanceGroundTruth)
-        query, row = np.divmod(truth.keys, truth.gallery_rows)
-        wanted = np.bincount(query[members[row]], minlength=truth.queries)
+    query, item, _ = answers.pairs()
+    of_version = (item >= 0) & members[item]
+    wanted = np.bincount(query[of_version], minlength=len(found.hits))
     counts = wanted > 0
     if not counts.any():
         return float("nan")
-    hits, right = found.hits[counts, :FIRST], found.right[counts, :FIRST]
+    hits, right = found.hits[counts, :FIRST], found.grades[counts, :FIRST] > 0
     return float(((_belongs(hits, members) & right).sum(1) / wanted[counts].clip(max=FIRST)).mean())

@@ -23,18 +23,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Resampling:
-    """How intervals are computed.
+class Design:
+    """How the queries of a check were drawn, and how sure its intervals are.
 
     confidence: of the two-sided intervals.
-    resamples, seed: of intervals that are drawn: at a threshold, and of AC, AA and ACA.
     groups: of each query: those of one group gain and lose together; None if none are known.
     repeats: of each query: the same queries have the same number, and count once.
     """
 
     confidence: float
-    resamples: int
-    seed: int
     groups: np.ndarray | None = None
     repeats: np.ndarray | None = None
 
@@ -44,33 +41,33 @@ class Resampling:
         return {"confidence": self.confidence, "groups": groups, "repeats": repeats}
 
 
-def mean_interval(values: np.ndarray, resampling: Resampling) -> Interval:
+def mean_interval(values: np.ndarray, design: Design) -> Interval:
     """The mean of one score per query; NaN does not count."""
     known = ~np.isnan(values)
-    return intervals.mean_interval(values[known], **resampling.options(known))
+    return intervals.mean_interval(values[known], **design.options(known))
 
 
-def mean_estimate(values: np.ndarray, resampling: Resampling) -> Estimate:
-    return Estimate.of(mean_interval(values, resampling))
+def mean_estimate(values: np.ndarray, design: Design) -> Estimate:
+    return Estimate.of(mean_interval(values, design))
 
 
-def share_of_means(found: np.ndarray, ceiling: np.ndarray, resampling: Resampling) -> Estimate:
+def share_of_means(found: np.ndarray, ceiling: np.ndarray, design: Design) -> Estimate:
     """mean(found) / mean(ceiling), scores of the same queries; NaN does not count. NaN if mean(ceiling) is zero."""
     known = ~np.isnan(found) & ~np.isnan(ceiling)
-    return Estimate.of(intervals.ratio_interval(found[known], ceiling[known], **resampling.options(known)))
+    return Estimate.of(intervals.ratio_interval(found[known], ceiling[known], **design.options(known)))
 
 
-def gain_interval(before: np.ndarray, after: np.ndarray, resampling: Resampling) -> Interval:
+def gain_interval(before: np.ndarray, after: np.ndarray, design: Design) -> Interval:
     """mean(after) - mean(before), scores of the same queries; NaN does not count."""
     known = ~np.isnan(before) & ~np.isnan(after)
-    return intervals.gain_interval(before[known], after[known], **resampling.options(known))
+    return intervals.gain_interval(before[known], after[known], **design.options(known))
 
 
-def gain_estimate(before: np.ndarray, after: np.ndarray, resampling: Resampling) -> Estimate:
-    return Estimate.of(gain_interval(before, after, resampling))
+def gain_estimate(before: np.ndarray, after: np.ndarray, design: Design) -> Estimate:
+    return Estimate.of(gain_interval(before, after, design))
 
 
-def units_needed(before: np.ndarray, after: np.ndarray, bound: float, resampling: Resampling) -> int | None:
+def units_needed(before: np.ndarray, after: np.ndarray, bound: float, design: Design) -> int | None:
     """How many queries, or groups, would put the interval of the gain on one side of ``bound``; see the metrics."""
     known = ~np.isnan(before) & ~np.isnan(after)
-    return intervals.units_needed(before[known], after[known], bound, **resampling.options(known))
+    return intervals.units_needed(before[known], after[known], bound, **design.options(known))

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.checks.check import check_options
-from holdfast.checks.estimates import Estimate, Resampling, gain_interval, mean_estimate
-from holdfast.checks.query_outcomes import ClassGroundTruth, class_codes
+from holdfast.checks.estimates import Design, Estimate, gain_interval, mean_estimate
+from holdfast.checks.query_outcomes import memory_blocks
 from holdfast.checks.result import HistoryResult
-from holdfast.checks.scores import gallery_of, parse_score, query_scores
+from holdfast.checks.right_answers import ClassAnswers, class_codes
+from holdfast.checks.scores import BY_CLASS, chance, chosen_score, depth, gallery_of, query_values
 from holdfast.checks.verdict import (
     BETTER_QUESTION,
     NO,
@@ -24,14 +25,10 @@ from holdfast.checks.verdict import (
     loss_question,
 )
 from holdfast.core.errors import HoldfastError
-from holdfast.metrics import (
-    average_accuracy,
-    average_compatibility,
-    average_compatible_accuracy,
-    resampled_means,
-)
+from holdfast.metrics import compatibility_summary
 from holdfast.metrics.intervals import Interval, repeated_queries
-from holdfast.metrics.resampling import RESAMPLES, covering_interval
+from holdfast.metrics.ranking import RankingScore
+from holdfast.vectors import nearest
 from holdfast.vectors.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Source, open_features
@@ -48,12 +45,10 @@ def check_history(
     mapped: Mapped | None = None,
     *,
     names: Sequence[str] | None = None,
-    score: str = "top1",
+    score: str | None = None,
     protocol: str = "instance",
     confidence: float = 0.95,
     max_loss: float | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> HistoryResult:
@@ -65,16 +60,15 @@ def check_history(
     mapped: for models with learned maps between their spaces: (t, k), numbers from 0, gives the gallery of model k in
         the space of model t > k. None leaves galleries as they are.
     names: of the models, one each. Default: 1, 2, ...
-    score: "top1", "recall@K" or "mAP".
+    score: as in ``check``; hit@1 by default.
     protocol: "instance" searches single items, "template" one mean vector per class.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     max_loss: as in ``check``; it holds for each earlier gallery.
-    resamples, seed: of the intervals of AC, AA and ACA.
     device: where the search runs: "cpu", or "cuda" if torch is installed.
     progress: called with the stage, the amount done and the total.
 
-    The matrix equals ``compatibility_matrix``. Each cell below the diagonal has the verdict that ``check`` gives. The
-    intervals of AC, AA and ACA resample the queries of all cells together. The overall verdict is "better" if the
+    The matrix equals ``compatibility_matrix``, but for exact ties. Each cell below the diagonal has the verdict that
+    ``check`` gives. The overall verdict is "better" if the
     newest model is better than keeping the old one on every earlier gallery, and "worse" if it is worse on any.
 
     >>> import numpy as np
@@ -86,13 +80,13 @@ def check_history(
     >>> for noise in (1.0, 0.7, 0.4):  # three models in one space, each better than the last
     ...     vectors = items + noise * rng.standard_normal((400, 8))
     ...     models.append(((vectors[200:], labels[200:]), (vectors[:200], labels[:200])))
-    >>> result = check_history(models, resamples=200)
+    >>> result = check_history(models)
     >>> result.verdict, result.matrix[2][0].value > result.matrix[0][0].value  # the newest on the oldest index
     ('better', True)
     """
-    chosen = parse_score(score)
+    chosen = chosen_score(score, BY_CLASS)
     max_loss = accepted_loss(max_loss)
-    check_options(protocol, confidence, resamples, seed)
+    check_options(protocol, confidence)
     features, query_codes, gallery_codes = _read_history(models)
     total = len(features)
     names = [str(name) for name in (range(1, total + 1) if names is None else names)]
@@ -100,24 +94,22 @@ def check_history(
         raise HoldfastError("a history needs at least two models")
     if len(names) != total:
         raise HoldfastError(f"names has {len(names)} entries for {total} models; give one for each")
-    truth = ClassGroundTruth(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
-    chosen.chance(truth.count_right(), truth.size())
+    answers = ClassAnswers(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
+    chance(chosen, answers, answers.items)  # refuses what cannot differ
     values = np.full((total, total, len(query_codes)), np.nan)
-    score_cell = query_scores(score)
     for done, cell in enumerate(_cells(features, gallery_codes, protocol, mapped), start=1):
         if cell.gallery is not None:
-            hits = score_cell(cell.query, query_codes, *_usable(cell), device=device)
-            # NaN: all items of the class are zero. A query of zeros finds nothing.
-            values[cell.t, cell.k] = np.nan_to_num(hits) * cell.query.any(1)
+            # NaN: all items of the class are zero.
+            values[cell.t, cell.k] = np.nan_to_num(_cell_values(chosen, query_codes, cell, device))
         progress("compatibility matrix", done, total * (total + 1) // 2)
-    counts = truth.count_right() > 0 if chosen.kind == "mAP" else truth.has_answer()
+    counts = answers.counts() > 0
     values = values[:, :, counts]
     repeats = repeated_queries(*(float32(model.query) for model in features))
-    resampling = Resampling(confidence, resamples, seed, query_codes[counts], repeats[counts])
-    matrix, intervals = _intervals(values, resampling)
+    design = Design(confidence, query_codes[counts], repeats[counts])
+    matrix, intervals = _intervals(values, design)
     gains = [[None if gain is None else Estimate.of(gain) for gain in row] for row in intervals]
     better = [[None if gain is None else _answer(gain, 0.0, BETTER_QUESTION) for gain in row] for row in intervals]
-    answers = [[None if gain is None else _answer(gain, max_loss) for gain in row] for row in intervals]
+    losses = [[None if gain is None else _answer(gain, max_loss) for gain in row] for row in intervals]
     units = min((gain.units for gain in intervals[-1] if gain is not None), default=0)
     verdicts = [[None if answer is None else VERDICTS[answer.answer] for answer in row] for row in better]
     uncertain = [
@@ -127,7 +119,7 @@ def check_history(
         if verdicts[t][k] == NOT_SHOWN
     ]
     newest = _newest(better[-1][:-1], names, BETTER_QUESTION, 0.0, units)
-    summary = _summary(values, resampling)
+    summary = compatibility_summary(values.mean(axis=2))
     learned = [] if mapped is None else ["old galleries were mapped by the maps that the run learned"]
     return HistoryResult(
         verdict=VERDICTS[newest.answer],
@@ -145,9 +137,9 @@ def check_history(
         uncertain=uncertain,
         notes=[*learned, *_vector_notes(features)],
         better=newest,
-        loss=_newest(answers[-1][:-1], names, loss_question(max_loss), max_loss, units),
-        losses=[[None if one is None else one.answer for one in row] for row in answers],
-        **summary,
+        loss=_newest(losses[-1][:-1], names, loss_question(max_loss), max_loss, units),
+        losses=[[None if answer is None else answer.answer for answer in row] for row in losses],
+        **{name: summary[name] for name in ("AC", "AA", "ACA")},
     )
 
 
@@ -212,13 +204,17 @@ def _unit_rows(rows: np.ndarray, what: str) -> np.ndarray:
     return unit(numbers)
 
 
-def _usable(cell: _Cell) -> tuple[np.ndarray, np.ndarray]:
-    """What is searched, without zero vectors, and its classes."""
+def _cell_values(score: RankingScore, query_codes: np.ndarray, cell: _Cell, device: Any) -> np.ndarray:
+    """The score of each query in one cell. Zero vectors are never found; a query of zeros finds nothing."""
     assert cell.gallery is not None
-    stored = cell.gallery.any(1)
-    if not stored.any():
+    rows = np.flatnonzero(cell.gallery.any(1))
+    if not len(rows):
         raise HoldfastError(f"the gallery of model {cell.k + 1}: all vectors are zero")
-    return (cell.gallery, cell.labels) if stored.all() else (cell.gallery[stored], cell.labels[stored])
+    stored = cell.gallery[rows]
+    hits = nearest(cell.query, stored, depth(score, len(rows)), device=device)
+    scores = np.where(cell.query.any(1, keepdims=True), hits.scores, np.float32(-np.inf))
+    blocks = memory_blocks(stored, cell.query, rows)
+    return query_values(score, ClassAnswers(query_codes, cell.labels), rows[hits.indices], scores, blocks, len(rows))
 
 
 def _vector_notes(features: Sequence[_Model]) -> list[str]:
@@ -251,7 +247,7 @@ def _answer(gain: Interval, max_loss: float, question: str = "") -> Answer:
     return answer_about(Estimate.of(gain), max_loss, gain.units, gain.unit, question=question)
 
 
-def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, list[list[Interval | None]]]:
+def _intervals(values: np.ndarray, design: Design) -> tuple[Cells, list[list[Interval | None]]]:
     """The score of every cell, and its gain over the old model's self-test."""
     total = len(values)
     matrix: Cells = [[None] * total for _ in range(total)]
@@ -261,44 +257,10 @@ def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, list[
             cell, own = values[t, k], values[k, k]
             if np.isnan(cell).any():
                 continue
-            matrix[t][k] = mean_estimate(cell, resampling)
+            matrix[t][k] = mean_estimate(cell, design)
             if k < t:
-                gains[t][k] = gain_interval(own, cell, resampling)
+                gains[t][k] = gain_interval(own, cell, design)
     return matrix, gains
-
-
-def _summary(values: np.ndarray, resampling: Resampling) -> dict[str, Estimate]:
-    """AC, AA and ACA, each with the interval of its value over resamples of the queries, drawn once for all cells."""
-    total, clusters = len(values), resampling.groups
-    below = np.tril_indices(total)
-
-    def drawn(classes: np.ndarray | None) -> list[np.ndarray]:
-        matrices = []
-        for means in resampled_means(
-            values[below], resamples=resampling.resamples, seed=resampling.seed, clusters=classes
-        ):
-            matrix = np.full((total, total), np.nan)
-            matrix[below] = means.clip(0, 1)  # a mean of ones may end a rounding above 1
-            matrices.append(matrix)
-        return matrices
-
-    by_query, by_class = drawn(None), [] if clusters is None else drawn(clusters)
-    C = values.mean(axis=2)
-
-    def estimate(metric: Callable[[np.ndarray], float]) -> Estimate:
-        low, high = covering_interval(
-            lambda classes: [metric(m) for m in (by_query if classes is None else by_class)],
-            values.shape[2],
-            clusters,
-            resampling.confidence,
-        )
-        return Estimate(metric(C), max(low, 0.0), min(high, 1.0))
-
-    return {
-        "AC": estimate(average_compatibility),
-        "AA": estimate(average_accuracy),
-        "ACA": estimate(average_compatible_accuracy),
-    }
 
 
 def _newest(

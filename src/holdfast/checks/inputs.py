@@ -1,26 +1,20 @@
-"""The inputs of a check: open feature sets, pair old and new queries, and read or compute the right answers."""
+"""The inputs of a check: open feature sets, queries that are items, and what a re-embedding would show."""
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.checks.judgements import read_judgements
-from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes, usable
-from holdfast.checks.scores import OVERLAP
+from holdfast.checks.query_outcomes import usable
+from holdfast.checks.right_answers import Ints, ListedAnswers
+from holdfast.checks.scores import OVERLAP_AT
 from holdfast.core.errors import HoldfastError
-from holdfast.core.wording import are, counted, have
-from holdfast.metrics.intervals import same_answers
-from holdfast.vectors.feature_set import FeatureSet, find_rows, rows_of_ids, shorten
+from holdfast.core.wording import are, counted
+from holdfast.vectors.feature_set import FeatureSet, find_rows, shorten
 from holdfast.vectors.lengths import unit
 from holdfast.vectors.pairing import Pairing
 from holdfast.vectors.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
-
-Relevance = str | Path | Sequence[tuple[Any, ...]]
-"""A file of judgements, or (query id, gallery id) of every relevant pair, perhaps with a grade above 0."""
 
 
 @dataclass(frozen=True)
@@ -57,114 +51,48 @@ class CheckInputs:
         return named if self.gallery_new is None else {**named, "gallery_new": self.gallery_new.name}
 
 
-@dataclass(frozen=True)
-class GroundTruths:
-    """The right answers.
-
-    per_gallery: for the old gallery, and for the new one if it is given.
-    notes: for the reader of the result.
-    codes: the class number of each query; None without labels.
-    classes: the label of each class number; None without labels.
-    """
-
-    per_gallery: list[GroundTruth]
-    notes: list[str]
-    codes: np.ndarray | None = None
-    classes: np.ndarray | None = None
-
-    def groups(self) -> np.ndarray:
-        """Queries that gain and lose together: those of one class, or with the same right items."""
-        if self.codes is not None:
-            return self.codes
-        truth = self.per_gallery[0]
-        assert isinstance(truth, RelevanceGroundTruth)
-        return same_answers(*np.divmod(truth.keys, truth.gallery_rows), truth.queries)
-
-
-def ground_truths(
-    galleries: Sequence[FeatureSet],
-    names: np.ndarray,
-    labels: np.ndarray | None,
-    relevance: Relevance | None,
-    *,
-    leave_one_out: bool = False,
-) -> GroundTruths | None:
-    """The right answers of each gallery, from relevant pairs if they are given, else from labels; None without either.
-
-    names, labels: of every query; labels may be None.
-    leave_one_out: queries are items of the galleries, by id, and do not find themselves. Refused without labels.
-    """
-    if leave_one_out and (relevance is not None or labels is None):
-        raise HoldfastError("leave-one-out needs labels, and no list of relevant pairs")
-    if relevance is not None:
-        pairs = graded_pairs(relevance)
-        found = [relevance_ground_truth(pairs, names, gallery) for gallery in galleries]
-        notes = found[0][1]
-        unanswered = int((~found[0][0].has_answer()).sum())
-        if unanswered:
-            queries = counted(len(names), "query")
-            notes = [*notes, f"relevance: {unanswered:,} of {queries} {have(unanswered)} no relevant item; left out"]
-        return GroundTruths([truth for truth, _ in found], notes)
-    if labels is None:
-        return None
-    codes, gallery_codes, classes = class_codes(labels, *galleries)
-    unknown = int((~np.isin(codes, gallery_codes[0])).sum())
-    notes = []
-    if unknown:
-        queries = counted(len(codes), "query")
-        notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in {galleries[0].name}")
-    own = [_own_rows(names, gallery) if leave_one_out else None for gallery in galleries]
-    truths: list[GroundTruth] = [ClassGroundTruth(codes, part, row) for part, row in zip(gallery_codes, own)]
-    single = int((~truths[0].has_answer()).sum())
-    if single:
-        queries = counted(len(codes), "query")
-        notes.append(f"{single:,} of {queries} {are(single)} the only one of the class; left out")
-    return GroundTruths(truths, notes, codes, classes)
-
-
-def _own_rows(names: np.ndarray, gallery: FeatureSet) -> np.ndarray:
-    """The gallery row that each query is."""
-    if gallery.ids is None:
-        raise HoldfastError(f"{gallery.name}: has no ids; leave-one-out finds each query in the gallery by its id")
-    return rows_of_ids(names, gallery, "the queries")
-
-
-def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool, leave_one_out: bool) -> list[str]:
+def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool) -> list[str]:
     """Notes on how queries and galleries were paired. ceiling: whether the new gallery gives one."""
-    found = []
+    notes = []
     if (inputs.old.ids is None) != (inputs.new.ids is None):
-        found.append("only one of the two query sets has ids, so queries were paired row by row")
+        notes.append("only one of the two query sets has ids, so queries were paired row by row")
     if ceiling and inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
-        found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
-    stored = [] if leave_one_out else _stored_queries(inputs, pairing)
-    if stored:
-        found.append(f"queries are items of the gallery ({shorten(stored)}) and find themselves; use leave-one-out")
+        notes.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:
             queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
-            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {shorten(names)}")
-    return found
+            notes.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {shorten(names)}")
+    return notes
 
 
-_QUERIES_LOOKED_UP = 1000
 _SAME_VECTOR = 1e-4  # of the cosine, for vectors that were rounded
 
 
-def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
-    """Ids of queries that are items of the gallery, with the same vector; of the first 1,000 with an id in both."""
-    if inputs.old.ids is None or inputs.gallery.ids is None or inputs.old.dim != inputs.gallery.dim:
-        return []  # numbers of rows are no ids
-    number = {str(name): row for row, name in enumerate(pairing.names)}
-    in_both = ((number[str(name)], row) for row, name in enumerate(inputs.gallery.ids) if str(name) in number)
-    found = np.array(list(itertools.islice(in_both, _QUERIES_LOOKED_UP)))
-    if not len(found):
-        return []
+def stored_queries(inputs: CheckInputs, pairing: Pairing) -> Ints | None:
+    """The gallery row of each query that is an item of the gallery: of the same id, and the same vector; else -1.
+
+    None if no query is one.
+    """
+    if inputs.old.ids is None or inputs.gallery.ids is None:
+        return None  # numbers of rows are no ids
+    rows = find_rows(pairing.names, inputs.gallery.ids)
+    (with_id,) = np.nonzero(rows >= 0)
     queries, items = (
-        unit(float32(part.rows.take(chosen)))
-        for part, chosen in ((inputs.old, pairing.old[found[:, 0]]), (inputs.gallery, found[:, 1]))
+        unit(float32(part.rows.take(numbers)))
+        for part, numbers in ((inputs.old, pairing.old[with_id]), (inputs.gallery, rows[with_id]))
     )
     same = (queries * items).sum(1) > 1 - _SAME_VECTOR
-    return [str(name) for name in pairing.names[found[same, 0]]]
+    rows[with_id[~same]] = -1
+    return rows if same.any() else None
+
+
+def own_rows(inputs: CheckInputs, pairing: Pairing, stored: Ints | None) -> list[Ints | None]:
+    """For each gallery the row that each query is itself; of the new gallery by id, as ``stored_queries`` found."""
+    if stored is None or inputs.gallery_new is None:
+        return [stored, None]
+    if inputs.gallery_new.ids is None:
+        raise HoldfastError(f"{inputs.gallery_new.name}: has no ids; queries that are items are left out by their ids")
+    return [stored, np.where(stored >= 0, find_rows(pairing.names, inputs.gallery_new.ids), -1)]
 
 
 def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
@@ -175,19 +103,13 @@ def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
     return len(first) == len(second)
 
 
-AGREEMENT = (
-    "no labels and no relevance: what counts are the ten items that the new model shows when everything is "
-    "re-embedded; whether people find more with these was not measured"
-)
-
-
 def reembedded_hits(
     gallery: FeatureSet,
     gallery_new: FeatureSet,
     queries: np.ndarray,
     device: Any = "cpu",
     progress: Progress = lambda stage, done, total: None,
-) -> tuple[RelevanceGroundTruth, VectorProblems]:
+) -> tuple[ListedAnswers, VectorProblems]:
     """The first ten hits of each query among the re-embedded items of ``gallery``, as rows of ``gallery``.
 
     gallery: the stored items. gallery_new: the same items embedded by the new model, matched by id, or row by row
@@ -198,9 +120,9 @@ def reembedded_hits(
     row_of = _matching_rows(gallery, gallery_new)
     problems = VectorProblems(gallery_new.name, len(gallery_new))
     blocks = _known_only(unit_blocks(gallery_new, problems, progress), row_of)
-    k = min(OVERLAP.k, int((row_of >= 0).sum()))
-    (found,), _ = search_blocks(blocks, [queries], k, gallery_new.name, device)
-    return RelevanceGroundTruth.of_hits(row_of[found.indices], usable(queries), len(gallery)), problems
+    k = min(OVERLAP_AT, int((row_of >= 0).sum()))
+    (hits,), _ = search_blocks(blocks, [queries], k, gallery_new.name, device)
+    return ListedAnswers.of_hits(row_of[hits.indices], usable(queries), len(gallery)), problems
 
 
 def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:
@@ -232,34 +154,3 @@ def _known_only(
         known = row_of[numbers] >= 0
         if known.any():
             yield numbers[known], vectors[known]
-
-
-def graded_pairs(relevance: Relevance) -> list[tuple[str, str, float]]:
-    """(query id, gallery id, grade) of every relevant pair."""
-    if isinstance(relevance, str | Path):
-        judged = read_judgements(relevance)
-        return [(query, item, grade) for query, grades in judged.items() for item, grade in grades.items() if grade > 0]
-    pairs = [(str(pair[0]), str(pair[1]), float(pair[2]) if len(pair) > 2 else 1.0) for pair in relevance]
-    return [pair for pair in pairs if pair[2] > 0]
-
-
-def relevance_ground_truth(
-    pairs: list[tuple[str, str, float]], query_names: np.ndarray, gallery: FeatureSet
-) -> tuple[RelevanceGroundTruth, list[str]]:
-    """The pairs as row numbers, and a note on pairs with unknown ids."""
-    query_of = {str(name): i for i, name in enumerate(query_names)}
-    row_of = {str(name): i for i, name in enumerate(gallery.names())}
-    unknown = [pair for pair in pairs if pair[0] not in query_of or pair[1] not in row_of]
-    grades = {query_of[q] * len(gallery) + row_of[g]: grade for q, g, grade in pairs if q in query_of and g in row_of}
-    if not grades:
-        known = f"queries are called {shorten(query_names, 2)}, gallery items {shorten(gallery.names(), 2)}"
-        raise HoldfastError(f"relevance: none of {len(pairs)} pairs has ids of the features; {known}")
-    notes = []
-    if unknown:
-        named = shorten([f"{q} - {g}" for q, g, _ in unknown])
-        name = "names" if len(unknown) == 1 else "name"
-        share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
-        notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
-    keys = np.array(sorted(grades), dtype=np.int64)
-    truth = RelevanceGroundTruth(keys, len(query_names), len(gallery), np.array([grades[key] for key in keys.tolist()]))
-    return truth, notes

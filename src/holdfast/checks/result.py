@@ -14,7 +14,7 @@ from holdfast.core.wording import per_cent
 
 @dataclass(frozen=True)
 class Changes:
-    """Queries with a first hit that became wrong (lost) or right (gained), and McNemar's exact p-value."""
+    """Queries that score lower (lost) or higher (gained) with the new model, and the p-value of the sign test."""
 
     gained: int
     lost: int
@@ -35,25 +35,6 @@ class Reindex:
     adds: Estimate
     share_reached: float
     kept: float
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """One score threshold on the old gallery with old and new queries: false- (FAR) and true-accept rate (TAR)."""
-
-    threshold: float
-    given: bool
-    impostor_pairs: int
-    old_far: float
-    old_tar: float
-    new_far: float
-    new_tar: float
-    far_change: Estimate
-    verdict: str  # "holds", "higher" or "lower"
-    new_threshold: float
-    new_threshold_far: float
-    new_threshold_tar: float
-    histogram: dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +112,7 @@ class CheckResult(Result):
     loss: whether at most the accepted loss is lost; None if nothing was judged. It decides ``exit_code``.
     judged_by: what says which hits are right: "classes", "relevance" or "known items"; None without judgements.
     agreement: without judgements, how much of a full re-embedding is shown; None without the re-embedded gallery.
-    leave_one_out: whether the queries are items of the gallery that do not find themselves.
+    stored_queries: how many queries are items of the gallery, and do not find themselves.
     clustered: whether groups of queries gain and lose together so much that they decided the intervals.
     distinct: queries after those that repeat count once. uncertain: why the intervals should not be relied on.
     kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
@@ -163,7 +144,6 @@ class CheckResult(Result):
     changes: Changes | None = None
     reindex: Reindex | None = None
     by_class: list[dict[str, Any]] = field(default_factory=list)
-    thresholds: Thresholds | None = None
     overlap: Overlap | None = None
     agreement: Agreement | None = None
     bridged: bool = False
@@ -173,7 +153,7 @@ class CheckResult(Result):
     better: Answer | None = None
     loss: Answer | None = None
     kept: Estimate | None = None
-    leave_one_out: bool = False
+    stored_queries: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -217,9 +197,9 @@ class HistoryResult(Result):
     matrix: list[list[Estimate | None]]
     gains: list[list[Estimate | None]]
     verdicts: list[list[str | None]]
-    AC: Estimate
-    AA: Estimate
-    ACA: Estimate
+    AC: float
+    AA: float
+    ACA: float
     uncertain: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     better: Answer | None = None
@@ -290,7 +270,6 @@ class MixedResult(Result):
     score: str
     confidence: float
     min_exposure: float | None
-    min_kept: float | None
     min_agreement: float | None
     gates: str | None
     gates_reason: str

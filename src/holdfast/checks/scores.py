@@ -1,80 +1,111 @@
-"""Protocols and scores: what queries are compared with, the score of one cell, and the score of a random ranking.
+"""Scores of queries by the names that retrieval uses, and the protocols by which classes are searched.
 
-The functions of a cell take unit features and labels as arrays and return a number in [0, 1]. Nearest neighbours come
-from ``holdfast.vectors.nearest``, so ties go to the lower index.
+The scores are those of ``holdfast.metrics.ranking``: exact ties count by their expected value over all orders.
 """
 
-import functools
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
+from holdfast.checks.right_answers import Floats, Ints, RightAnswers
 from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.vectors import nearest
+from holdfast.metrics.ranking import PlaceCounter, Places, RankingScore, places_of_hits, ranking_score, ties_beyond
 from holdfast.vectors.lengths import unit
 
-KNOWN_SCORES = ("top1", "recall@K", "mAP")
-_SCORES_AT_ONCE = 1 << 22
+BY_RELEVANCE, BY_CLASS = "nDCG@10", "hit@1"
+"""Scores unless another one is asked for: with relevance, and with classes or known items."""
+OVERLAP_AT = 10
+OVERLAP = RankingScore("overlap@10", "recall", OVERLAP_AT)
+"""Share of the ten items that a full re-embedding shows among the first ten hits: the score without judgements."""
+FURTHER = 8
+"""Hits that a search returns beyond those that count, so that ties with the last one are seen."""
+Blocks = Callable[[Ints], Iterator[tuple[Ints, NDArray[np.float32]]]]
+"""Called with numbers of queries; gives rows of items and the scores of these queries (q x n), the same every time."""
 
 
-@dataclass(frozen=True)
-class Score:
-    """One score in [0, 1], a mean over queries.
+def chosen_score(name: str | None, default: str) -> RankingScore:
+    """The score of this name, or the default for None."""
+    return ranking_score(default if name is None else name)
 
-    kind: "hits", "mAP" or "overlap".
-    k: number of hits that count.
+
+def chance(score: RankingScore, answers: RightAnswers, items: int) -> float:
+    """The mean score of a random ranking of so many items; refused if the score cannot depend on the features."""
+    if not answers.counts().any():
+        raise HoldfastError(f"{score.name}: no query has a right item to find")
+    query, grade, count, present = answers.right_items()
+    tied = np.where(present, items, 0)
+    expected = score(Places(len(answers.counts()), query, np.zeros(len(query), np.int64), tied, grade, count))
+    expected = expected[~np.isnan(expected)]
+    everything = score.k is not None and score.k >= items and score.kind in ("recall", "hit", "P")
+    if everything or np.isin(expected.round(12), (0, 1)).all():
+        raise HoldfastError(
+            f"{score.name} would be the same for any features: there is one class, or K is too large for the gallery"
+        )
+    return float(expected.mean())
+
+
+def hit_values(score: RankingScore, answers: RightAnswers, hits: Ints, scores: NDArray) -> Floats:
+    """The score of each query (Q), by its hits: rows of items and scores (Q x k), best first, -inf for none."""
+    return score(places_of_hits(scores, answers.grades(hits), *answers.right_items()[:3]))
+
+
+def query_values(
+    score: RankingScore, answers: RightAnswers, hits: Ints, scores: NDArray, blocks: Blocks, items: int
+) -> Floats:
+    """The same, exact also where more items tie than ``hits`` holds, and for scores of the whole ranking.
+
+    hits, scores: the first ``depth(score, items)`` hits; all -inf for a query that finds nothing.
+    blocks: the scores of all items. items: their number.
     """
-
-    name: str
-    kind: str
-    k: int = 1
-
-    def chance(self, right: np.ndarray, rows: int) -> float:
-        """The mean of ``by_chance``; refused if the score cannot depend on the features."""
-        if not (right > 0).any():
-            raise HoldfastError(
-                f"{self.name}: no query has a right item to find; with leave-one-out a class needs at least two items"
-            )
-        expected = self.by_chance(right[right > 0] if self.kind == "mAP" else right, rows)
-        if np.isin(expected.round(12), (0, 1)).all():
-            raise HoldfastError(
-                f"{self.name} would be the same for any features: there is one class, or K is too large for the gallery"
-            )
-        return float(expected.mean())
-
-    def by_chance(self, right: np.ndarray, rows: int) -> np.ndarray:
-        """The expected score of each query in a random ranking.
-
-        right: number of right gallery rows for each query.
-        rows: number of gallery rows.
-
-        hits: 1 - C(rows - R, k) / C(rows, k). mAP: (H + (R - 1) (rows - H) / (rows - 1)) / rows with H = 1 + 1/2 + ..
-        + 1/rows, for R > 0. overlap: R / rows.
-        """
-        if self.kind == "overlap":
-            return right / rows
-        if self.kind == "mAP":
-            harmonic = float((1 / np.arange(1, rows + 1)).sum())
-            return (harmonic + (right - 1) * (rows - harmonic) / max(1, rows - 1)) / rows
-        counts, of_query = np.unique(right, return_inverse=True)
-        left = rows - np.arange(min(self.k, rows))  # rows left to draw from at each hit
-        return 1 - np.array([np.prod((1 - count / left).clip(min=0)) for count in counts])[of_query]
+    found = scores[:, 0] > -np.inf
+    if score.k is None:
+        values, again = np.where(answers.counts() > 0, 0.0, np.nan), found.copy()
+    else:
+        hits, scores, removed = _without_own(hits, scores, answers.own)
+        values = hit_values(score, answers, hits, scores)
+        whole = ties_beyond(scores, min(score.k, scores.shape[1]), items)
+        shorter = scores[:, :-1]
+        again = whole & ~removed
+        if removed.any() and shorter.shape[1]:
+            again |= removed & ties_beyond(shorter, min(score.k, shorter.shape[1]), items - 1)
+        again &= found
+    rows = np.flatnonzero(again & (answers.counts() > 0))
+    if len(rows):
+        values[rows] = _counted_values(score, answers.of(rows), lambda: blocks(rows))
+    return values
 
 
-OVERLAP = Score("overlap@10", "overlap", k=10)
-"""Share of the ten items that a full re-embedding shows among the first ten hits: the score without labels."""
+def depth(score: RankingScore, items: int) -> int:
+    """How many hits ``query_values`` needs."""
+    return min(items, (score.k or 1) + FURTHER)
 
 
-def parse_score(name: str) -> Score:
-    """``top1``, ``recall@5`` or ``top5`` (one of the first five is right), or ``mAP``."""
-    if found := re.fullmatch(r"(?:top|recall@)([1-9]\d{0,5})", name):
-        return Score(name, "hits", k=int(found[1]))
-    if name == "mAP":
-        return Score(name, name)
-    raise HoldfastError(f"unknown score {name!r}; known: {', '.join(KNOWN_SCORES)}")
+def _counted_values(
+    score: RankingScore, answers: RightAnswers, blocks: Callable[[], Iterator[tuple[Ints, NDArray[np.float32]]]]
+) -> Floats:
+    """The score of each query from the places of all its right items in the whole ranking."""
+    query, item, grade = answers.pairs()
+    counter = PlaceCounter(query, item, len(answers.counts()))
+    for numbers, block in blocks():
+        counter.read(numbers, _own_hidden(numbers, block, answers.own))
+    for numbers, block in blocks():
+        counter.count(_own_hidden(numbers, block, answers.own))
+    return score(counter.places(grade))
+
+
+def _own_hidden(numbers: Ints, block: NDArray[np.float32], own: Ints | None) -> NDArray[np.float32]:
+    return block if own is None else np.where(numbers == own[:, None], np.float32(-np.inf), block)
+
+
+def _without_own(hits: Ints, scores: NDArray, own: Ints | None) -> tuple[Ints, NDArray, NDArray[np.bool_]]:
+    """Hits with each query's own row moved to the end, as a place without a hit; and which queries had found it."""
+    if own is None:
+        return hits, scores, np.zeros(len(hits), dtype=bool)
+    mine = (hits == own[:, None]) & (hits >= 0)
+    order = np.argsort(mine, axis=1, kind="stable")
+    scores = np.where(mine, np.float32(-np.inf), scores)
+    return np.take_along_axis(hits, order, 1), np.take_along_axis(scores, order, 1), mine.any(1)
 
 
 def templates(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,64 +131,3 @@ def gallery_of(protocol: str, features: np.ndarray, labels: np.ndarray) -> tuple
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     return PROTOCOLS[protocol](features, labels)
-
-
-def top_k(
-    query: np.ndarray,
-    query_labels: np.ndarray,
-    gallery: np.ndarray,
-    gallery_labels: np.ndarray,
-    *,
-    k: int = 1,
-    device: Any = "cpu",
-) -> np.ndarray:
-    """1 for each query whose class is among those of the k nearest, else 0 (Q, float64)."""
-    hits = gallery_labels[nearest(query, gallery, k, device=device).indices]
-    return (hits == query_labels[:, None]).any(1).astype(np.float64)
-
-
-def class_precisions(
-    query: np.ndarray,
-    query_labels: np.ndarray,
-    gallery: np.ndarray,
-    gallery_labels: np.ndarray,
-    *,
-    device: Any = "cpu",
-) -> np.ndarray:
-    """The average precision of each query (Q, float64); NaN if the gallery has no item of its class."""
-
-    def is_right(start: int, ranked: np.ndarray) -> np.ndarray:
-        return np.asarray(gallery_labels[ranked] == query_labels[start : start + len(ranked), None])
-
-    return average_precisions(query, gallery, is_right, device=device)
-
-
-def average_precisions(
-    query: np.ndarray,
-    gallery: np.ndarray,
-    is_right: Callable[[int, np.ndarray], np.ndarray],
-    progress: Callable[[int], None] = lambda queries: None,
-    *,
-    device: Any = "cpu",
-) -> np.ndarray:
-    """Average precision of every query (Q, float64) over the whole gallery; NaN if nothing in it is right.
-
-    is_right: called with the number of the first query of a block and the ranked gallery rows of the block (b x N);
-        returns whether each is right (b x N, boolean).
-    progress: called with the number of queries of each finished block.
-    """
-    ranks = np.arange(1, len(gallery) + 1)
-    found = np.empty(len(query))
-    block = max(1, _SCORES_AT_ONCE // len(gallery))
-    for start in range(0, len(query), block):
-        hits = is_right(start, nearest(query[start : start + block], gallery, len(gallery), device=device).indices)
-        sums, counts = (hits.cumsum(1) / ranks * hits).sum(1), hits.sum(1)
-        found[start : start + len(hits)] = np.divide(sums, counts, out=np.full(len(hits), np.nan), where=counts > 0)
-        progress(len(hits))
-    return found
-
-
-def query_scores(name: str) -> Callable[..., np.ndarray]:
-    """The function (query, query labels, gallery, gallery labels, device=) of the score of each query in one cell."""
-    score = parse_score(name)
-    return functools.partial(top_k, k=score.k) if score.kind == "hits" else class_precisions

@@ -183,7 +183,7 @@ class _Queries:
         index = read_features(old, "gallery", self._columns)
         if self._relevance is None and index.labels is None:
             return None
-        return check(index, *self._sets, bridge=bridge, relevance=self._relevance, seed=self._seed)
+        return check(index, *self._sets, bridge=bridge, relevance=self._relevance)
 
 
 def _against_keeping(result: "CheckResult | None") -> dict[str, Any] | None:

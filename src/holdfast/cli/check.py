@@ -12,11 +12,12 @@ from holdfast.cli.check_output import (
     MIN_AGREEMENT_OPTION,
     RELEVANCE_OPTION,
     SCORE_OPTION,
+    device_of_environment,
     refusal,
     refuse_output,
     show_result,
 )
-from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, QUIET_OPTION, VECTOR_OPTION, refuse_given
+from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, QUIET_OPTION, VECTOR_OPTION
 from holdfast.cli.progress import StageProgress
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
@@ -24,13 +25,12 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.vectors import FeatureSet
 
-TABLE_OPTION = typer.Option(None, "--table", help="If --gallery is a URL: the table or collection.")
-SAMPLE_OPTION = typer.Option(None, "--sample", help="If --gallery is a URL: take so many vectors, at random.")
+STORE_SAMPLE = 20_000
+"""Vectors that are taken from a store, at random and the same every time."""
 
 
 def check(
-    context: typer.Context,
-    gallery: str = typer.Option(..., "--gallery", help="The old model's stored gallery: file or URL."),
+    gallery: str = typer.Option(..., "--gallery", help="The old model's gallery: a file, or a store's URL#TABLE."),
     queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
     queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
     relevance: Path | None = RELEVANCE_OPTION,
@@ -44,22 +44,14 @@ def check(
         None, "--gallery-new", help="The gallery by the new model: what re-embedding would add."
     ),
     max_loss: float | None = MAX_LOSS_OPTION,
-    score: str = SCORE_OPTION,
+    score: str | None = SCORE_OPTION,
     html: Path | None = HTML_OPTION,
     markdown: bool = MARKDOWN_OPTION,
     json: bool = JSON_OPTION,
-    leave_one_out: bool = typer.Option(
-        False, "--leave-one-out", help="Queries are items of the gallery, by id, and do not find themselves."
-    ),
     min_agreement: float | None = MIN_AGREEMENT_OPTION,
-    confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
-    threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
-    table: str | None = TABLE_OPTION,
     id_: str | None = ID_OPTION,
     vector: str | None = VECTOR_OPTION,
     label: str | None = LABEL_OPTION,
-    sample: int | None = SAMPLE_OPTION,
-    device: str = typer.Option("cpu", "--device", help="cpu, or cuda or cuda:N, which need torch."),
     quiet: bool = QUIET_OPTION,
 ) -> None:
     """Say, with evidence, whether a new model's queries find more than the old model.
@@ -70,8 +62,8 @@ def check(
 
     Features are .npz (arrays features, labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those
     names), a folder of shards that holdfast embed wrote, or one model's features of a run (RUN/features/01). Ids are
-    optional; with them queries are paired by id. The gallery may also be a store that is sampled in place:
-    postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
+    optional; with them queries are paired by id. The gallery may also be a store, of which 20,000 vectors are taken at
+    random: postgresql://HOST/DATABASE#TABLE, http(s)://HOST#COLLECTION of Qdrant, or qdrant:FOLDER#COLLECTION.
 
     Exit status: 0 if at most --max-loss is lost, by the whole interval; 1 if more is lost or it is not shown; 2 bad
     input; 3 not judged, because there are no judgements. With --min-agreement, 0 and 1 say whether it is reached.
@@ -81,7 +73,7 @@ def check(
     with exit_on_failure("check", json=json and not markdown, refuse=refusal(markdown and not json)):
         refuse_output(html, markdown=markdown, json=json)
         columns = (id_, vector, label)
-        stored = _gallery_source(context, gallery, table, columns, sample)
+        stored = _gallery_source(gallery, columns)
         from holdfast.bridges import Bridge
         from holdfast.checks import check as check_queries
 
@@ -97,13 +89,10 @@ def check(
                 known_items=items,
                 bridge=None if bridge is None else Bridge.load(bridge),
                 relevance=relevance,
-                leave_one_out=leave_one_out,
                 score=score,
                 max_loss=max_loss,
                 min_agreement=min_agreement,
-                confidence=confidence,
-                threshold=threshold,
-                device=_device(device),
+                device=device_of_environment(),
                 progress=progress,
             )
         show_result(result, html, markdown=markdown, json=json)
@@ -120,14 +109,6 @@ def _queries(old: Path | None, new: Path | None, known: Path | None) -> tuple[An
     from holdfast.checks.known_items import read_known_items
 
     return read_known_items(known)
-
-
-def _device(name: str) -> Any:
-    if name == "cpu":
-        return name
-    from holdfast.train.devices import resolve_device
-
-    return resolve_device(name)
 
 
 _Names = tuple[str | None, str | None, str | None]
@@ -148,21 +129,16 @@ def _named_columns(source: Any, columns: _Names) -> Any:
     return read_features(source, "gallery", Columns(*columns))
 
 
-def _gallery_source(
-    context: typer.Context, gallery: str, table: str | None, columns: _Names, sample: int | None
-) -> "Path | FeatureSet":
-    """The gallery as a file, or as a sample of the store at a URL. Options of a store are refused beside a file.
-
-    columns: of ids, vectors and classes.
-    """
+def _gallery_source(gallery: str, columns: _Names) -> "Path | FeatureSet":
+    """The gallery as a file, or as a sample of the store at a URL. columns: of ids, vectors and classes."""
     if not _is_store(gallery):
-        refuse_given(context, ("table", "sample"), "needs a --gallery that is the URL of a store")
-        found: Path | FeatureSet = _named_columns(Path(gallery), columns)
-        return found
+        source: Path | FeatureSet = _named_columns(Path(gallery), columns)
+        return source
     from holdfast.gallery.attached import stored_sample
     from holdfast.gallery.attached.source import Address
 
+    url, mark, table = gallery.rpartition("#")
+    if not (mark and url and table):
+        raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection, as in URL#TABLE")
     id_, vector, label = columns
-    if table is None:
-        raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")
-    return stored_sample(Address(gallery, table, id_ or "id", vector or "", label), sample)
+    return stored_sample(Address(url, table, id_ or "id", vector or "", label), STORE_SAMPLE)

@@ -26,7 +26,7 @@ def check_history(
         [], "--model", metavar="QUERIES,GALLERY", help="Instead of RUN: files of one model, oldest first; give several."
     ),
     max_loss: float | None = MAX_LOSS_OPTION,
-    score: str = SCORE_OPTION,
+    score: str | None = SCORE_OPTION,
     protocol: str = typer.Option("instance", "--protocol", help="instance, or template: one mean per class."),
     html: Path | None = HTML_OPTION,
     markdown: bool = MARKDOWN_OPTION,

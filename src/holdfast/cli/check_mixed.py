@@ -35,12 +35,9 @@ def check_mixed(
     gallery_old: Path | None = typer.Option(None, "--gallery-old", help="All items by the old model: keeping it."),
     relevance: Path | None = RELEVANCE_OPTION,
     max_loss: float | None = MAX_LOSS_OPTION,
-    score: str = SCORE_OPTION,
+    score: str | None = SCORE_OPTION,
     min_exposure: float | None = typer.Option(
         None, "--min-exposure", help="Smallest exposure ratio of every version, such as 0.8."
-    ),
-    min_kept: float | None = typer.Option(
-        None, "--min-kept", help="Smallest share of the re-embedded score, such as 0.97."
     ),
     min_agreement: float | None = MIN_AGREEMENT_OPTION,
     html: Path | None = HTML_OPTION,
@@ -74,7 +71,6 @@ def check_mixed(
                 score=score,
                 max_loss=max_loss,
                 min_exposure=min_exposure,
-                min_kept=min_kept,
                 min_agreement=min_agreement,
                 progress=progress,
             )

@@ -1,5 +1,6 @@
 """What the verbs of checks print and write, and the options that they share."""
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 RELEVANCE_OPTION = typer.Option(
     None, "--relevance", help="Which items are right: CSV, TSV or parquet of query id, gallery id[, grade]."
 )
-SCORE_OPTION = typer.Option("top1", "--score", help="top1, recall@K or mAP.")
+SCORE_OPTION = typer.Option(
+    None,
+    "--score",
+    help="nDCG@K, MRR@K, recall@K, hit@K, P@K or mAP.",
+    show_default="nDCG@10 with --relevance, else hit@1",
+)
 MAX_LOSS_OPTION = typer.Option(
     None,
     "--max-loss",
@@ -33,6 +39,16 @@ HTML_OPTION = typer.Option(None, "--html", help="Write one self-contained page t
 MARKDOWN_OPTION = typer.Option(False, "--markdown", help="Print Markdown for a pull-request comment.")
 _LISTED = 5
 """How many lost queries, classes or undecided pairs are printed."""
+
+
+def device_of_environment() -> Any:
+    """Where the search runs: the environment variable HOLDFAST_DEVICE, else the processor."""
+    name = os.environ.get("HOLDFAST_DEVICE") or "cpu"
+    if name == "cpu":
+        return name
+    from holdfast.train.devices import resolve_device
+
+    return resolve_device(name)
 
 
 def refusal(markdown: bool) -> Callable[[str], None]:
@@ -149,10 +165,7 @@ def _print_history(record: dict[str, Any]) -> None:
         print_table(header, rows, right=range(1, len(header)))
         typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
         typer.echo("+ better than keeping   ? not shown   - worse   – cannot be compared")
-    summary = [
-        [name, *(decimal(record[name][key], 3) for key in ("value", "low", "high"))] for name in ("AC", "AA", "ACA")
-    ]
-    print_table(["", "value", "low", "high"], summary, right=(1, 2, 3))
+    say(", ".join(f"{name} {decimal(record[name], 3)}" for name in ("AC", "AA", "ACA")) + ".")
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
     say(", ".join(f"{cells.count(name)} {name}" for name in ("better", "not shown", "worse")) + ".")
     for cell in record["uncertain"][:_LISTED]:

@@ -1,212 +1,116 @@
-"""``holdfast demo``: one index, a new version of its model, and what each way to search the index with it finds."""
+"""``holdfast demo``: real texts, two models, and whether the second one is better than staying."""
 
-import contextlib
-import os
-import shutil
-import sys
-from dataclasses import dataclass
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from holdfast.cli.demo_story import (
-    BRIDGED,
-    NAMES,
-    PLAIN,
-    TRAINED,
-    TRAINED_BRIDGED,
-    DemoSettings,
-    remove_demo,
-    run_demo,
-)
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
-from holdfast.cli.show import print_json, print_table, say
-from holdfast.cli.version_text import print_bridges
-from holdfast.core.errors import HoldfastError
-from holdfast.core.wording import per_cent
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import print_json, print_table, program, say
 
-if TYPE_CHECKING:
-    from holdfast.gallery import Item, Version
-
-SETTINGS = DemoSettings()
-_ROWS = (
-    ("version 1", "version_1"),
-    ("version 2, plain fine-tuning", PLAIN),
-    ("  through a bridge", BRIDGED),
-    ("version 2, trained by Holdfast", TRAINED),
-    ("  through a bridge", TRAINED_BRIDGED),
-    ("re-embedded by version 2, plain", "reembedded"),
-)
-"""Rows of the table, and their names in the record."""
+TEXTS, TRAINING = Path("runs/demo"), Path("runs/demo-train")
+RECORD = "demo.json"
+_ROWS = {
+    "keep": "keep the old model",
+    "swap": "swap the query model",
+    "bridge": "bridge",
+    "tested": "two-stage@50",
+    "re-embed": "re-embed everything",
+}
+"""Rows of ``compare`` that the table shows, by name; the tested way has the name of its settings."""
 
 
 def demo(
-    out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where models, vectors, pages and gallery go."),
-    serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
-    again: bool = typer.Option(False, "--again", help="Delete what an earlier demo made there, and start again."),
-    quiet: bool = QUIET_OPTION,
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="Where its files go.", show_default=f"{TEXTS}, or {TRAINING} with --train"
+    ),
+    train: bool = typer.Option(
+        False, "--train", help="Train two versions of an image model instead; needs the extra train, takes 60 to 90 s."
+    ),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Update a model and search its old index, on drawn characters.
+    """Replace the model of a text index, and measure every way to serve the new one.
 
-    Version 1 of a model embeds an index. Version 2 arrives by plain fine-tuning and, trained by Holdfast, by update.
-    Each searches the index of version 1, with a bridge and without it, and a check judges the result. Then a gallery
-    is built with both versions. No network is needed; it takes 60 to 90 seconds on two CPU cores.
-    What is finished in the folder is used again; an interrupted demo is resumed.
+    The index holds docstrings of Python's standard library; their first paragraphs are the queries. The old model is
+    TF-IDF with an SVD, the new one a small pre-trained model (extra demo). No network is needed. The files that it
+    leaves are ready for compare, check, bridge and gallery.
 
-    Example: holdfast demo --out demo --serve
+    Example: holdfast demo
     """
-    if again:
-        remove_demo(out, SETTINGS)
-    record = _run(out, quiet=quiet or json)
-    gallery = build_gallery(out)
+    if train:
+        from holdfast.cli.demo_training import training_demo
+
+        training_demo(out or TRAINING, json=json)
+        return
+    folder = out or TEXTS
+    record = text_demo(folder)
     if json:
-        print_json({**record, "gallery": gallery.as_json()})
+        print_json(record)
     else:
-        _print_story(record, out)
-        gallery.print()
-    if serve:
-        gallery.serve()
+        _print(record, folder)
 
 
-def _run(out: Path, *, quiet: bool) -> dict[str, Any]:
-    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt
-    from holdfast.cli.sweep_progress import sweep_display
+def text_demo(folder: Path) -> dict[str, Any]:
+    """Write texts, judgements and the vectors of both models to ``folder``, compare, and return the record."""
+    import numpy as np
 
-    with exit_on_interrupt(), cancel_on_interrupt() as cancel, sweep_display(NAMES, quiet=quiet) as watch:
-        return run_demo(out, SETTINGS, watch, cancel)
+    from holdfast.checks import compare
+    from holdfast.cli.demo_texts import NEW_NAME, OLD_NAME, NewModel, OldModel, standard_library
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.storage import replacing, write_json
+    from holdfast.reports.compare_page import write_comparison
+
+    if folder.exists() and any(folder.iterdir()) and not (folder / RECORD).exists():
+        raise HoldfastError(f"{folder}: is not empty and not of a demo; choose another --out")
+    new_model = NewModel()  # first: it may not be installed
+    texts = standard_library()
+    items, queries = list(texts.items.values()), list(texts.queries.values())
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RECORD, {"complete": False})
+    texts.write(folder)
+    for name, model in (("old", OldModel(items)), ("new", new_model)):
+        with replacing(folder / f"{name}.npz") as temporary, temporary.open("wb") as file:
+            np.savez(
+                file,
+                features=model.embed(items),
+                ids=list(texts.items),
+                queries=model.embed(queries),
+                query_ids=list(texts.queries),
+            )
+    comparison = compare(folder / "old.npz", folder / "new.npz", relevance=folder / "qrels.tsv")
+    record = {**comparison.as_json(), "old_model": OLD_NAME, "new_model": NEW_NAME, "complete": True}
+    write_comparison(record, folder / "compare.html")
+    write_json(folder / RECORD, record)
+    return record
 
 
-def _print_story(record: dict[str, Any], out: Path) -> None:
-    settings, scores, checks = record["settings"], record["scores"], record["checks"]
-    half = settings["train_classes"] // 2
+def _print(record: dict[str, Any], folder: Path) -> None:
+    from holdfast.reports.compare_page import compare_headline, compare_rows
+
     say(
-        f"Version 1 was trained on {half} drawn characters and embedded an index: {record['items']:,} images of "
-        f"{settings['test_classes']} other characters. Version 2 learns {half} more characters. "
-        f"{record['queries']:,} new images are searched for; a hit is right if it shows the same character."
+        f"An index of {record['items']:,} docstrings of Python's standard library, and {record['judged']:,} queries: "
+        "the first paragraphs, which ask for the rest of their docstring. Old model: "
+        f"{record['old_model']}. New model: {record['new_model']}."
     )
-    shown = {key: per_cent(found["value"], 1) for key, found in scores.items()}
-    print_table(
-        ["the index of version 1, searched by", "right, %", "at most 1 point lost"],
-        [[name, shown[key], checks.get(key, {}).get("at_most_1_point_lost", "–")] for name, key in _ROWS],
-        right=(1,),
+    rows = []
+    for way, cells in zip(record["ways"], compare_rows(record), strict=True):
+        kind = "tested" if way["name"] == record["tested"] else way["name"]
+        if kind in _ROWS:
+            score, gain, _, now, per_query = cells[1:6]
+            rows.append([_ROWS[kind], *((score, gain, now, per_query) if score else ("–", "impossible", "", ""))])
+    print_table(["way", "score", "gain over keeping", "now", "per query"], rows, right=range(1, 5))
+    say(
+        "Score: nDCG@10 in per cent, 100 if every right docstring is found first. Now, per query: items that the new "
+        "model embeds. Swap: the models' vectors have other sizes. Two-stage: the new model scores the old one's best "
+        "50, and what it embeds for that is kept."
     )
-    for sentence in story_sentences(record):
-        say(sentence)
-    typer.echo(f"Check reports: {out / 'checks'}{os.sep}*.html")
-
-
-def story_sentences(record: dict[str, Any]) -> list[str]:
-    """One sentence for each number of the table."""
-    shown = {key: f"{per_cent(found['value'], 1)} %" for key, found in record["scores"].items()}
-    return [
-        f"Version 1 searches its own index: {shown['version_1']} of the first hits are right.",
-        f"Version 2 after plain fine-tuning, on the same index: {shown[PLAIN]}.",
-        f"The same through a bridge, fitted on {record['pairs']} images of the index that both versions embedded: "
-        f"{shown[BRIDGED]}. No stored vector changes.",
-        f"`holdfast update` trains version 2 to stay close to version 1: {shown[TRAINED]} on the unchanged index, "
-        f"{shown[TRAINED_BRIDGED]} through a bridge.",
-        f"Embedding all {record['items']:,} images again: {shown['reembedded']} with plain fine-tuning, "
-        f"{shown['holdfast_reembedded']} with `holdfast update`.",
-        "Numbers differ a little between machines. docs/demo.md says how the setting was fixed.",
-    ]
-
-
-@dataclass(frozen=True)
-class DemoGallery:
-    """The gallery of the demo: its versions, or in ``missing`` why there is none.
-
-    refused: why version 2 is not in the gallery; empty if it is.
-    """
-
-    folder: Path
-    query: Path
-    versions: "list[Version]"
-    missing: str = ""
-    refused: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder),
-            "versions": [{"number": one.number, "bridges": one.bridges} for one in self.versions],
-            "missing": self.missing or None,
-            "refused": self.refused or None,
-        }
-
-    def print(self) -> None:
-        """Print where the gallery is and which commands use it."""
-        if self.missing:
-            say(f"No gallery: {self.missing}")
-            return
-        typer.echo(f"Gallery, to look at: {program()} serve {self.folder}")
-        typer.echo(f"    or: {program()} gallery search {self.folder} {self.query}")
-        if self.refused:
-            say(f"It holds version 1 only. Refused: {self.refused}")
-            return
-        say("It holds the index of version 1 and as many new images, embedded by version 2 (Holdfast).")
-        print_bridges(self.versions[-1], [one.number for one in self.versions[:-1]])
-
-    def serve(self) -> None:
-        """Serve the gallery as ``holdfast serve FOLDER`` does."""
-        from holdfast.cli.serve import serve
-
-        if self.missing:
-            raise HoldfastError(f"nothing to serve: {self.missing}")
-        command = typer.Typer()
-        command.command()(serve)
-        command([str(self.folder)], standalone_mode=False)
-
-
-def program() -> str:
-    """The name of this program, or its path if the shell would not find it (``make demo``)."""
-    called = Path(sys.argv[0])
-    if shutil.which("holdfast") or called.name != "holdfast":
-        return "holdfast"
-    return os.path.relpath(called)
-
-
-def build_gallery(out: Path) -> DemoGallery:
-    """Build the gallery of a finished demo in ``out``; one that is there is kept unchanged.
-
-    Version 1 embeds the index. Version 2 is registered and embeds half of the queries as new items; the others are left
-    to search with. Without the gallery extra the result says why there is no gallery.
-    """
-    from holdfast.core.storage import replacing_folder
-    from holdfast.gallery import Gallery
-
-    folder = out / "gallery"
-    new, left = _images(out / "images" / "queries", every=2), _images(out / "images" / "queries", every=2, first=1)
-    query = left[0]
-    refused = ""
-    try:
-        if folder.exists():
-            with Gallery.open(folder) as there:
-                versions = there.versions()
-            if len(versions) < 2:
-                refused = "the check of an earlier demo found that it finds less; --again builds the gallery again"
-            return DemoGallery(folder, query, versions, refused=refused)
-        with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
-            gallery = closing.enter_context(Gallery.create(temporary, out / "models" / "1", device="cpu"))
-            gallery.add(_item(file) for file in _images(out / "images" / "index"))
-            try:
-                gallery.register(out / "models" / "2")
-                gallery.add(_item(file) for file in new)
-            except HoldfastError as error:
-                refused = str(error)
-            versions = gallery.versions()
-    except HoldfastError as error:
-        return DemoGallery(folder, query, [], missing=str(error))
-    return DemoGallery(folder, query, versions, refused=refused)
-
-
-def _images(folder: Path, *, every: int = 1, first: int = 0) -> list[Path]:
-    return sorted(folder.glob("*/*.png"))[first::every]
-
-
-def _item(file: Path) -> "Item":
-    from holdfast.gallery import Item
-
-    code, part = file.parent.name, file.parent.parent.name
-    character = chr(int(code.removeprefix("U+"), 16))
-    return Item(f"{part}/{code}/{file.stem}", path=file.absolute(), label=f"{code} {character}")
+    say(compare_headline(record))
+    say(f"All ways: {folder / 'compare.html'}. The same by a command, and others to try on these files:")
+    old, new, judgements = (shlex.quote(str(folder / name)) for name in ("old.npz", "new.npz", "qrels.tsv"))
+    for command in (
+        f"compare {old} {new} --relevance {judgements}",
+        f"bridge --old {old} --new {new} --out {shlex.quote(str(folder / 'bridge'))}",
+        f"gallery create {shlex.quote(str(folder / 'gallery'))} --vectors {old}",
+    ):
+        typer.echo(f"    {program()} {command}")

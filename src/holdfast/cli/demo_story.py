@@ -1,4 +1,4 @@
-"""What ``holdfast demo`` does: two versions of a model, one index, and four ways to search it with the new version.
+"""What ``holdfast demo --train`` does: two versions of a model, one index, and four ways to search it with the new.
 
 The setting is fixed by this rule, which was written before the first result was seen:
 
@@ -14,7 +14,6 @@ The setting is fixed by this rule, which was written before the first result was
 - Score: the share of queries with a first hit of the right character, over single items (``top1`` of ``check``).
 """
 
-import shutil
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.train.engine import Cancellation, RunControl
 
 RECORD, ERROR = "demo.json", "error.txt"
-PARTS = ("images", "models", "features", "bridges", "checks", "gallery")
 NAMES = ("version 1", "version 2, plain", "version 2, Holdfast")
 """Names of the three trainings, for their progress."""
 PLAIN, BRIDGED, TRAINED, TRAINED_BRIDGED = "plain", "plain_bridge", "holdfast", "holdfast_bridge"
@@ -70,7 +68,7 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     if path.exists():
         record: dict[str, Any] = read_json(path)
         if record.get("settings") != asdict(settings):
-            raise HoldfastError(f"{out}: holds a demo with other settings; choose another --out, or --again")
+            raise HoldfastError(f"{out}: holds a demo with other settings; choose another --out")
         if "scores" in record:
             return record
     elif out.exists() and any(out.iterdir()):
@@ -83,19 +81,6 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     record = {"settings": asdict(settings), **_measure(out, settings)}
     write_json(path, without_nan(record))
     return record
-
-
-def remove_demo(out: Path, settings: DemoSettings) -> None:
-    """Delete what an earlier demo made in ``out``; its record then has ``settings``. Other folders are refused."""
-    from holdfast.core.storage import write_json
-
-    if not out.exists():
-        return
-    if not (out / RECORD).exists():
-        raise HoldfastError(f"{out}: not the folder of a demo, so nothing in it is deleted; choose another --out")
-    write_json(out / RECORD, {"settings": asdict(settings)})  # first: a kill must not leave scores without their models
-    for part in PARTS:
-        shutil.rmtree(out / part, ignore_errors=True)
 
 
 def _draw_images(folder: Path, settings: DemoSettings) -> None:
@@ -134,16 +119,13 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
     """Version 1, then version 2 twice at the same time: by plain fine-tuning and by ``holdfast update``."""
     from holdfast.train.devices import resolve_device, torch_threads
     from holdfast.train.experiments.run_threads import INTERRUPTED, RunThreads
-    from holdfast.train.experiments.update_recipes import start_from_recipe
-    from holdfast.train.versions import update
+    from holdfast.train.versions import start, update
 
     images, models = out / "images", out / "models"
 
     def first(control: "RunControl") -> dict[str, Any]:
-        overrides = [f"train.epochs={settings.epochs}", f"seed={settings.seed}"]
-        return start_from_recipe(
-            images / "first", models / "1", backbone="small", overrides=overrides, **_keywords(control)
-        )
+        changes = [f"train.epochs={settings.epochs}", f"seed={settings.seed}"]
+        return start(images / "first", models / "1", backbone="small", changes=changes, **_keywords(control))
 
     def plain(control: "RunControl") -> dict[str, Any]:
         if not (models / "2-plain").exists():
@@ -177,12 +159,12 @@ def _fine_tune(model: Path, data: Path, out: Path, control: "RunControl") -> Non
     from holdfast.train.events import Event, RunEnded, TaskEvent, TasksPlanned
     from holdfast.train.methods import METHODS
     from holdfast.train.scenarios import SlotRegistry
+    from holdfast.train.versions.next_settings import next_settings
     from holdfast.train.versions.parent import SampleSet
     from holdfast.train.versions.plan import VersionContext, plan_version
-    from holdfast.train.versions.settings import update_settings
 
-    parent, settings = update_settings(model, None, None)
-    settings = replace(settings, method="er", method_options={})
+    parent, settings, _ = next_settings(model)
+    settings = settings.changed(method={"name": "er"})
     reader = settings.training_reader(parent.preprocess)
     context = VersionContext(settings, reader, parent, SlotRegistry(1))
     plan = plan_version(reader.find(data, None).samples, parent.buffer or SampleSet(), context)

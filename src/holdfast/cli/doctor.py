@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, JSON_OPTION
+from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table
-from holdfast.core.errors import first_line
+from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 
 EXTRAS = {
@@ -18,7 +18,9 @@ EXTRAS = {
     "PIL": "reading images",
     "pydantic": "recipes, and holdfast serve",
     "tomli_w": "training",
-    "matplotlib": "the demo, which draws with its fonts",
+    "matplotlib": "demo --train, which draws with its fonts",
+    "wordllama": "the demo: its new model",
+    "tokenizers": "the demo: its new model",
     "transformers": "backbones hf:NAME",
     "timm": "backbones timm:NAME",
     "pyarrow": "features in parquet files",
@@ -41,7 +43,6 @@ EXTRAS = {
 
 
 def doctor(
-    data: Path | None = DATA_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Say what is missing on this machine.
@@ -51,7 +52,7 @@ def doctor(
 
     Example: holdfast doctor
     """
-    checks = [*_software(), *_devices(), *_data(data), *_extras()]
+    checks = [*_software(), *_devices(), *_data(), *_extras()]
     if json:
         print_json(checks)
     else:
@@ -110,8 +111,8 @@ def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
     return sys.platform != "linux" or any((devices / name).exists() for name in GPU_FILES)
 
 
-def _data(data: Path | None) -> list[dict[str, Any]]:
-    from holdfast.core.errors import HoldfastError, how_to_install
+def _data() -> list[dict[str, Any]]:
+    from holdfast.core.errors import how_to_install
 
     if any(find_spec(name) is None for name in ("torch", "PIL", "matplotlib")):
         return [_check("data sets", "missing", f"for training; {how_to_install('train')}")]
@@ -123,9 +124,9 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
         rows.append(_check("glyphs", "ok", "drawn from matplotlib's fonts; needs no files"))
     except HoldfastError as error:
         rows.append(_check("glyphs", "broken", str(error)))
-    root = data_root(data)
+    root = data_root()
     if not root.is_dir():
-        return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA or --data")]
+        return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA")]
     for name, dataset in DATASETS.items():
         if not dataset.files:
             continue

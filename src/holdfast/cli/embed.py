@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
-from holdfast.cli.progress import CountProgress, exit_on_interrupt
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import print_json, say
 from holdfast.core.wording import counted
 
@@ -22,20 +22,12 @@ def embed(
     ),
     out: str = typer.Option(..., "--out", help="File to write (.npz or .parquet), or a folder for shards."),
     dtype: str = typer.Option("float32", "--dtype", help="float32 or float16 (half the size)."),
-    no_labels: bool = typer.Option(False, "--no-labels", help="Write no labels."),
     skip_unreadable: bool = typer.Option(
         False, "--skip-unreadable", help="Leave out what cannot be read, and list it in a CSV file."
     ),
-    batch_size: int | None = typer.Option(
-        None, "--batch-size", min=1, help="Items at a time.", show_default="by device and image size"
-    ),
     device: str = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N; for shards also cuda:0,cuda:1."),
-    shard_size: int | None = typer.Option(
-        None, "--shard-size", min=1, help="Of shards: items in each.", show_default="10,000"
-    ),
     processes: int | None = typer.Option(None, "--processes", min=1, help="For shards, on the CPU: processes."),
     ray: str | None = typer.Option(None, "--ray", metavar="ADDRESS", help="For shards: a Ray cluster, or auto."),
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Embed images or vectors with a model, for check, bridge and gallery.
@@ -61,45 +53,46 @@ def embed(
     from holdfast.core.locations import is_address, local_path, suffix
     from holdfast.vectors.feature_files import check_writable
 
-    options = {"labels": not no_labels, "skip_unreadable": skip_unreadable, "batch_size": batch_size}
-    folder = {"shard_size": shard_size, "processes": processes, "ray": ray}
-    shown = CountProgress("embed", quiet=quiet or json)
+    folder = {"processes": processes, "ray": ray}
+    shown = ProgressDisplay("embed", quiet=json)
     if suffix(out) == "" or out.endswith("/") or local_path(out).is_dir() or is_address(out):
         if suffix(out) in (".npz", ".parquet"):
             raise HoldfastError(f"--out {out}: in an object store, a folder of shards is written; name a folder")
         if ray is not None and (device != "auto" or processes is not None):
             raise HoldfastError("--ray uses the cluster's devices; leave out --device and --processes")
-        record = _to_folder(model, sources, out, shown, dtype=dtype, device=device, **options, **folder)
+        record = _to_folder(
+            model, sources, out, shown, dtype=dtype, device=device, skip_unreadable=skip_unreadable, **folder
+        )
     else:
         check_writable(Path(out), dtype)
         for name, value in folder.items():
             if value is not None:
                 raise HoldfastError(f"--{name.replace('_', '-')} goes with shards; give a folder as --out")
-        record = _to_file(model, sources, Path(out), shown, dtype=dtype, device=device, **options)
+        record = _to_file(model, sources, Path(out), shown, dtype=dtype, device=device, skip_unreadable=skip_unreadable)
     if json:
         print_json(record)
     else:
         _print(record)
 
 
-def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **options: Any) -> dict[str, Any]:
+def _to_file(model: str, sources: list[str], out: Any, shown: ProgressDisplay, **options: Any) -> dict[str, Any]:
     from holdfast.core.problems import problem_file
     from holdfast.embedders.embed_in_memory import embed as embed_source
     from holdfast.vectors import write_features
 
     dtype, began = options.pop("dtype"), time.monotonic()
     with exit_on_interrupt("nothing was written; run the same command again"), shown:
-        found = embed_source(model, sources, problem_list=problem_file(out), progress=shown, **options)
+        found = embed_source(model, sources, problem_list=problem_file(out), progress=shown.count, **options)
     write_features(out, found.features, dtype=dtype)
     return _file_record(out, found, dtype, time.monotonic() - began)
 
 
-def _to_folder(model: str, sources: list[str], out: str, shown: CountProgress, **options: Any) -> dict[str, Any]:
+def _to_folder(model: str, sources: list[str], out: str, shown: ProgressDisplay, **options: Any) -> dict[str, Any]:
     from holdfast.embedders.embed_shards import embed_shards
 
     began, processes = time.monotonic(), options.pop("processes") or 1
     with exit_on_interrupt(), shown:
-        found = embed_shards(model, sources, out, processes=processes, progress=shown, **options)
+        found = embed_shards(model, sources, out, processes=processes, progress=shown.count, **options)
     return _folder_record(found, time.monotonic() - began)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, name_list, refuse_given
+from holdfast.cli.options import JSON_OPTION, name_list, refuse_given
 from holdfast.cli.show import print_json, print_table, say, scores_row
 from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import counted, decimal, per_cent
@@ -23,7 +23,6 @@ def evaluate(
     scores: str = typer.Option(
         "", "--scores", help="More scores, separated by commas: top5, recall@10, mAP, auc, tar@far=0.01."
     ),
-    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Evaluate a finished run again, or score a matrix.
@@ -60,7 +59,7 @@ def evaluate(
         protocols=list(known["protocols"]),
         extra_scores=extra,
         maps=maps,
-        device=resolve_device(device),
+        device=resolve_device("auto"),
     )
     keep_extras(judged, known["protocols"])
     metrics = {**known, "protocols": judged}

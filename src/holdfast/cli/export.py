@@ -11,9 +11,6 @@ from holdfast.cli.show import print_json
 def export(
     model: Path = typer.Argument(..., metavar="MODEL", help="A model folder, such as models/1 or RUN/models/03."),
     file: Path = typer.Argument(..., metavar="FILE", help="What to write: FILE.onnx, or FILE.pt2 for torch.export."),
-    backbone: str | None = typer.Option(
-        None, "--backbone", help="Own code the model was built by, package.module:function, which you trust."
-    ),
     json: bool = JSON_OPTION,
 ) -> None:
     """Write a model as ONNX or as a torch.export program.
@@ -24,7 +21,7 @@ def export(
     Example: holdfast export models/2 model.onnx
     """
     from holdfast.core.errors import HoldfastError
-    from holdfast.train.encoders import Encoder, build_backbone
+    from holdfast.train.encoders import Encoder
     from holdfast.train.encoders.encoder import read_model_files
     from holdfast.train.encoders.export import export_onnx, export_torch
 
@@ -32,13 +29,7 @@ def export(
     if file.suffix not in writers:
         raise HoldfastError(f"{file}: name a file that ends in .onnx, or in .pt2 for a torch.export program")
     description, _ = read_model_files(model)
-    network = None
-    if backbone is not None:
-        named = description["backbone"] or {}
-        if named.get("name") != backbone:
-            raise HoldfastError(f"{model}: was built by {named.get('name')}, not by {backbone}; leave out --backbone")
-        network = build_backbone(backbone, **named.get("options", {}))
-    encoder = Encoder.from_pretrained(model, backbone=network)
+    encoder = Encoder.from_pretrained(model)
     about = {"model": model.name, "weights_sha256": description["weights_sha256"]}
     writers[file.suffix](encoder, file, about=about)
     if json:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, SET_OPTION
 from holdfast.cli.show import print_json, print_table
 
 
@@ -13,13 +13,11 @@ def pretrain(
         ..., metavar="RECIPE", help="A TOML file, or a built-in recipe such as pretrain/tinyimagenet32."
     ),
     out: Path | None = typer.Option(
-        None, "--out", "-o", help="The model's folder.", show_default="MODELS/DATASET/BACKBONE-CLASSES-HEAD"
+        None, "--out", "-o", help="The model's folder.", show_default="$HOLDFAST_MODELS/DATASET/BACKBONE-CLASSES-HEAD"
     ),
-    models: Path | None = MODELS_OPTION,
     set_: list[str] = SET_OPTION,
     data: Path | None = DATA_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train a model from scratch, to start from or to bring in.
@@ -30,8 +28,9 @@ def pretrain(
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --set data.classes=50
     """
-    from holdfast.cli.progress import cancel_on_interrupt, decoding_lines, exit_on_interrupt, run_display
+    from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
     from holdfast.core.run_folder import RunFolder
+    from holdfast.train.data.decode import report_decoding
     from holdfast.train.engine import RunControl
     from holdfast.train.experiments import pretrain as pretraining
     from holdfast.train.experiments.assemble import SharedData
@@ -39,14 +38,14 @@ def pretrain(
     from holdfast.train.experiments.models import models_root
 
     checked = pretraining.check_pretrain_recipe(read_recipe(recipe, set_))
-    folder = out or models_root(models) / checked.folder
-    shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
+    folder = out or models_root() / checked.folder
     with (
         exit_on_interrupt(),
-        run_display(folder.name, quiet=quiet or json) as display,
+        ProgressDisplay(folder.name, quiet=json) as display,
+        report_decoding(display.decoding),
         cancel_on_interrupt() as cancel,
     ):
-        control = RunControl(display, cancel)
+        control, shared = RunControl(display.follow, cancel), SharedData(data)
         record = pretraining.pretrain(checked, RunFolder(folder), shared=shared, device=device, control=control)
     if json:
         print_json({"model": str(folder), **record})

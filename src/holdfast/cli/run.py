@@ -10,8 +10,6 @@ from holdfast.cli.options import (
     DATA_OPTION,
     DEVICE_OPTION,
     JSON_OPTION,
-    MODELS_OPTION,
-    QUIET_OPTION,
     SET_OPTION,
 )
 from holdfast.cli.show import print_json, print_table, scores_row
@@ -30,23 +28,21 @@ def run(
         None, "--out", "-o", help="The run folder.", show_default="runs/RECIPE-METHOD-tTASKS-sSEED"
     ),
     set_: list[str] = SET_OPTION,
-    resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder."),
     data: Path | None = DATA_OPTION,
-    models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train and evaluate one recipe.
 
     The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features and
-    metrics.json. After a kill, run the same command with --resume.
+    metrics.json. After a kill, run the same command to resume.
+
+    Pre-trained models are in $HOLDFAST_MODELS, else ./models.
 
     Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... divides each batch over N processes.
 
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
-    from holdfast.cli.progress import decoding_lines
     from holdfast.train.engine.ranks import torchrun_ranks
     from holdfast.train.experiments.assemble import SharedData
     from holdfast.train.experiments.load import find_recipe, read_recipe
@@ -55,13 +51,12 @@ def run(
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
     with torchrun_ranks(device) as ranks:
-        silent = quiet or json or not ranks.first
+        silent = json or not ranks.first
         metrics = execute_with_progress(
             checked,
             folder,
-            shared=SharedData(data, models, decoding=decoding_lines(quiet=silent)),
+            shared=SharedData(data),
             device=device,
-            resume=resume,
             quiet=silent,
             ranks=ranks,
         )
@@ -85,13 +80,13 @@ def execute_with_progress(
     *,
     shared: "SharedData",
     device: str,
-    resume: bool,
     quiet: bool,
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; returns its metrics."""
-    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt, run_display
+    from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
     from holdfast.core.run_folder import FolderRefusedError, RunFolder
+    from holdfast.train.data.decode import report_decoding
     from holdfast.train.engine import Cancellation, RunControl
     from holdfast.train.engine.ranks import ALONE
     from holdfast.train.experiments.execute import execute
@@ -101,8 +96,9 @@ def execute_with_progress(
     interruption = cancel_on_interrupt() if alone else contextlib.nullcontext(Cancellation())
     try:
         with (
-            exit_on_interrupt("finished work is kept; run the same command with --resume", alone=alone),
-            run_display(recipe.method, quiet=quiet) as display,
+            exit_on_interrupt(alone=alone),
+            ProgressDisplay(recipe.method, quiet=quiet) as display,
+            report_decoding(display.decoding),
             interruption as cancel,
         ):
             return execute(
@@ -110,11 +106,11 @@ def execute_with_progress(
                 RunFolder(folder),
                 shared=shared,
                 device=device,
-                resume=resume,
-                control=RunControl(display, cancel, ranks or ALONE),
+                resume=True,
+                control=RunControl(display.follow, cancel, ranks or ALONE),
             )
     except FolderRefusedError as error:  # name the options as the command line does
-        message = str(error).replace("resume=True", "--resume").replace("another folder", "another --out")
+        message = str(error).replace("another folder", "another --out")
         raise FolderRefusedError(message) from error
 
 

@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import shutil
 import stat
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -60,6 +62,14 @@ def outlive_readers() -> None:
             pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False))
             text = io.TextIOWrapper(pipe, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
             setattr(sys, name, text)
+
+
+def program() -> str:
+    """The name of this program, or its path if the shell would not find it (``make demo``)."""
+    called = Path(sys.argv[0])
+    if shutil.which("holdfast") or called.name != "holdfast":
+        return "holdfast"
+    return os.path.relpath(called)
 
 
 def say(sentence: str) -> None:

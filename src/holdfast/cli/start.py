@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, SET_OPTION, yes_or_no
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.core.wording import counted
 
@@ -45,7 +45,6 @@ def start(
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
@@ -65,15 +64,15 @@ def start(
 
     Then: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.train.experiments.update_recipes import start_from_recipe
+    from holdfast.train.versions import start as train_first
 
-    with version_progress(f"{out}", quiet=quiet or json) as progress:
-        info = start_from_recipe(
+    with version_progress(f"{out}", quiet=json) as progress:
+        info = train_first(
             data,
             out,
-            recipe=recipe,
+            settings=recipe,
             backbone=backbone,
-            overrides=set_,
+            changes=set_,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,
@@ -85,16 +84,16 @@ def start(
 @contextlib.contextmanager
 def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
     """Keywords for ``start`` and ``update``: progress on stderr, and Ctrl-C, which is reported in one line."""
-    from holdfast.cli.progress import cancel_on_interrupt, decoding_lines, exit_on_interrupt, run_display
+    from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
     from holdfast.train.data.decode import report_decoding
 
     with (
         exit_on_interrupt(),
-        run_display(name, quiet=quiet) as display,
-        report_decoding(decoding_lines(quiet=quiet)),
+        ProgressDisplay(name, quiet=quiet) as display,
+        report_decoding(display.decoding),
         cancel_on_interrupt() as cancel,
     ):
-        yield {"on_event": display, "cancel": cancel}
+        yield {"on_event": display.follow, "cancel": cancel}
 
 
 def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, Any] | None:

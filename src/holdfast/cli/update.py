@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, SET_OPTION, yes_or_no
 from holdfast.cli.start import (
     BACKBONE_HELP,
     DATA,
@@ -35,15 +35,14 @@ def update(
     ),
     check_on: Path | None = typer.Option(None, "--check-on", help="Check on these images and hold out none of --data."),
     max_loss: float | None = typer.Option(
-        None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
+        None,
+        "--max-loss",
+        help="Exit with 1 if more is lost, as a fraction of 1, and with 3 if that is not judged.",
+        show_default="only told, of 0.01",
     ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
-    must_pass: bool = typer.Option(
-        False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost, and with 3 if that is not judged."
-    ),
     device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train the next version of a model, and check it.
@@ -52,23 +51,23 @@ def update(
     the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
 
     The check says whether its queries find more than the old model on the vectors that are already stored, whether at
-    most --max-loss is lost, and how much of a re-embedding is kept. Known classes decide, because an
+    most one point (--max-loss) is lost, and how much of a re-embedding is kept. Known classes decide, because an
     old index holds no items of new classes. Both models are compared on all images that were held out from training so
     far: OUT/check.json and OUT/check.html. After a kill, run the same command to
     resume. holdfast gallery register measures how often older items are shown, with and without a bridge.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.train.experiments.update_recipes import update_from_recipe
+    from holdfast.train.versions import update as train_next
 
-    with version_progress(f"{out}", quiet=quiet or json) as progress:
-        info = update_from_recipe(
+    with version_progress(f"{out}", quiet=json) as progress:
+        info = train_next(
             model,
             data,
             out,
-            recipe=recipe,
-            overrides=set_,
+            settings=recipe,
             backbone=backbone,
+            changes=set_,
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
@@ -78,7 +77,7 @@ def update(
             **progress,
         )
     check = print_version(out, info, json=json)
-    if must_pass:
+    if max_loss is not None:
         from holdfast.checks.verdict import WITHOUT_JUDGEMENTS
 
         raise typer.Exit(WITHOUT_JUDGEMENTS if check is None else check["exit_code"])

@@ -149,4 +149,4 @@ def _describe_unfinished(folder: RunFolder) -> str:
         return f"its recipe.toml is not readable, and {folder.metrics.name} is missing"
     if trains_one_model:
         return "a model with unfinished training, not a run; repeat holdfast pretrain to resume it"
-    return f"an unfinished run; resume it by holdfast run RECIPE --out {folder.path} --resume"
+    return f"an unfinished run; resume it by holdfast run RECIPE --out {folder.path}"

@@ -10,6 +10,7 @@ from holdfast.metrics.compatibility import (
     compatibility_summary,
     compatible_pairs,
 )
+from holdfast.metrics.distributions import sign_test
 from holdfast.metrics.intervals import (
     Interval,
     gain_interval,
@@ -35,7 +36,6 @@ from holdfast.metrics.ranking import (
     recall_at,
     ties_beyond,
 )
-from holdfast.metrics.resampling import draw_weights, exact_mcnemar, percentile_interval, resampled_means
 from holdfast.metrics.verification import (
     pair_scores,
     roc_auc,
@@ -59,8 +59,6 @@ __all__ = [
     "beats",
     "compatibility_summary",
     "compatible_pairs",
-    "draw_weights",
-    "exact_mcnemar",
     "gain_interval",
     "hit_at",
     "mean_interval",
@@ -68,7 +66,6 @@ __all__ = [
     "mrr",
     "ndcg",
     "pair_scores",
-    "percentile_interval",
     "places",
     "places_of_hits",
     "precision_at",
@@ -77,9 +74,9 @@ __all__ = [
     "read_matrix",
     "recall_at",
     "repeated_queries",
-    "resampled_means",
     "roc_auc",
     "same_answers",
+    "sign_test",
     "tar_at_far",
     "threshold_at_far",
     "ties_beyond",

@@ -1,4 +1,4 @@
-"""Student's t and the binomial distribution, by the standard library: scipy's import takes as long as a search."""
+"""Student's t, binomial tails and the sign test by the standard library: scipy's import takes as long as a search."""
 
 import functools
 import math
@@ -94,3 +94,19 @@ def fair_coin_tail(heads: int, tosses: int) -> float:
     (0.125, 1.0)
     """
     return 1.0 if heads >= tosses else incomplete_beta(tosses - heads, heads + 1, 0.5)
+
+
+def sign_test(gained: int, lost: int) -> float:
+    """Two-sided p-value in (0, 1] of the hypothesis that gains and losses are equally likely.
+
+    gained, lost: queries that score higher, and lower. Those that did not change are not counted.
+
+    Exact: twice the binomial tail with probability 1/2, at most 1; for hits it is McNemar's test. Queries are assumed
+    to be independent.
+
+    >>> round(sign_test(6, 0), 9), sign_test(3, 3), sign_test(0, 0)
+    (0.03125, 1.0, 1.0)
+    """
+    if gained < 0 or lost < 0:
+        raise HoldfastError(f"sign test: gained and lost must be at least 0, got {gained} and {lost}")
+    return min(1.0, 2 * fair_coin_tail(min(gained, lost), gained + lost))

@@ -24,8 +24,8 @@ from holdfast.reports.check_text import (
     version_rows,
     version_sentences,
 )
-from holdfast.reports.figures import class_bars, heat_table, interval_plot, score_histogram
-from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
+from holdfast.reports.figures import class_bars, heat_table, interval_plot
+from holdfast.reports.html import DASH, document, in_columns, plain_table, text
 from holdfast.reports.style import check_style
 
 _CLASSES, _QUERIES = 12, 200
@@ -86,64 +86,8 @@ def _check_body(record: dict[str, Any]) -> str:
         parts.append(f"<h2>Classes that lose most</h2>{class_bars(losing, 'Classes that lose most')}")
         every = counted(record["classes"], "class")
         parts.append(f'<p class="note">{len(losing)} of {every}, ordered by the queries they lose.</p>')
-    if record.get("thresholds"):
-        parts.append(_thresholds(record["thresholds"]))
     parts.append(_lost(record))
     return "".join(parts)
-
-
-def _thresholds(found: dict[str, Any]) -> str:
-    rows = (
-        ("old queries, threshold unchanged", found["threshold"], found["old_far"], found["old_tar"]),
-        ("new queries, threshold unchanged", found["threshold"], found["new_far"], found["new_tar"]),
-        (
-            "new queries, threshold moved",
-            found["new_threshold"],
-            found["new_threshold_far"],
-            found["new_threshold_tar"],
-        ),
-    )
-    lines = "".join(
-        f'<tr><th scope="row">{name}</th><td>{at:.4f}</td><td>{per_cent(far, 3)}</td><td>{per_cent(tar)}</td></tr>'
-        for name, at, far, tar in rows
-    )
-    origin = "given" if found["given"] else "chosen so that the old queries have this false-accept rate"
-    table = scroll_box(
-        "Thresholds",
-        '<table class="scores"><thead><tr><th scope="col" rowspan="1">On the old gallery</th>'
-        '<th scope="col">Threshold</th><th scope="col">Wrong pairs accepted&nbsp;%</th>'
-        f'<th scope="col">Right pairs accepted&nbsp;%</th></tr></thead><tbody>{lines}</tbody></table>',
-    )
-    return (
-        f"<h2>The score threshold</h2>{table}"
-        f'<p class="note">The threshold was {origin}; {found["impostor_pairs"]:,} wrong pairs were drawn.</p>'
-        f'<div class="charts">{score_histogram(found["histogram"])}</div>'
-        f"<p>{text(scale_sentence(found))}</p>"
-    )
-
-
-_SAME_SCALE = (0.8, 1.25)
-
-
-def scale_sentence(found: dict[str, Any]) -> str:
-    """Whether scores with old and with new queries may be merged, from a check's thresholds.
-
-    They are called different if the share of wrong pairs above the same threshold changes by a factor outside 0.8 to
-    1.25, the range of exposure that counts as fair. Empty if no wrong pair is above it.
-    """
-    if not found["old_far"] > 0:
-        return ""
-    at, moved = f"{found['threshold']:.2f}", f"{found['new_threshold']:.2f}"
-    if _SAME_SCALE[0] <= found["new_far"] / found["old_far"] <= _SAME_SCALE[1]:
-        return (
-            f"Scores with old and with new queries have about the same scale: {at} and {moved} let in the same share of"
-            " wrong pairs."
-        )
-    return (
-        f"Scores of the two versions are on different scales: {at} with old queries and {moved} with new ones let in"
-        " the same share of wrong pairs. Do not merge them raw into one ranking; holdfast bridge fits a map and a scale"
-        " that make them comparable."
-    )
 
 
 def _lost(record: dict[str, Any]) -> str:
@@ -160,7 +104,7 @@ def _lost(record: dict[str, Any]) -> str:
     )
     shown = f"{min(len(entries), _QUERIES):,} of {len(entries):,} shown"
     return (
-        f"<h2>Right before, wrong now</h2><details><summary>Queries with a first hit that becomes wrong ({shown})"
+        f"<h2>Lower score now</h2><details><summary>Queries that score lower ({shown})"
         f"</summary>{plain_table('Lost queries', heads, rows)}</details>"
     )
 
@@ -248,18 +192,17 @@ def _summary(record: dict[str, Any]) -> str:
         "ACA": "mean over those pairs, 0 for the others",
     }
     rows = "".join(
-        f'<tr><th scope="row">{name}</th><td>{decimal(record[name]["value"], 3)}</td>'
-        f"<td>{decimal(record[name]['low'], 3)} to {decimal(record[name]['high'], 3)}</td><td>{meaning[name]}</td></tr>"
+        f'<tr><th scope="row">{name}</th><td>{decimal(record[name], 3)}</td><td>{meaning[name]}</td></tr>'
         for name in meaning
     )
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
     counts = ", ".join(f"{cells.count(verdict)} {verdict}" for verdict in _VERDICT_CLASSES)
-    heads = ("", "Value", f"{confidence_level(record)} interval", "Meaning")
+    heads = ("", "Value", "Meaning")
     return (
         f"<h2>Over all pairs</h2>{plain_table('Summary', heads, rows)}"
         f"<p>Pair by pair, each with its own interval: {counts}.</p>"
-        '<p class="note">AC counts every pair with a higher score, however small the difference; its interval comes'
-        " from resampled queries. With many pairs some verdicts will be wrong by chance.</p>"
+        '<p class="note">AC counts every pair with a higher score, however small the difference.'
+        " With many pairs some verdicts will be wrong by chance.</p>"
     )
 
 

@@ -210,8 +210,8 @@ def class_table(record: dict[str, Any], most: int) -> tuple[list[str], list[list
 
 
 def evidence_sentences(record: dict[str, Any]) -> list[str]:
-    """Sentences about changed first hits, the bridge, re-embedding, shared hits and the threshold, if measured."""
-    parts = (_changed, _bridge, _reindexed, _agreement, _overlap, _threshold)
+    """Sentences about changed queries, the bridge, re-embedding, and shared hits, if measured."""
+    parts = (_changed, _bridge, _reindexed, _agreement, _overlap)
     return [sentence for sentence in (part(record) for part in parts) if sentence]
 
 
@@ -229,7 +229,9 @@ def basis_sentence(record: dict[str, Any]) -> str:
     if record["kind"] == "mixed":
         return _mixed_basis(record)
     classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
-    itself = " (every query is one of them and does not find itself)" if record.get("leave_one_out") else ""
+    itself = ""
+    if record.get("stored_queries"):
+        itself = f" ({counted(record['stored_queries'], 'query')} of these do not find themselves)"
     intervals = f"; {_interval_basis(record)}" if _has_intervals(record) else ""
     return (
         f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}{itself}, "
@@ -266,11 +268,10 @@ def _changed(record: dict[str, Any]) -> str:
     changes = record.get("changes")
     if not changes:
         return ""
-    p = changes["p_value"]
-    were = "was right and becomes" if changes["lost"] == 1 else "were right and become"
+    p, scores = changes["p_value"], "scores" if changes["lost"] == 1 else "score"
     return (
-        f"First hits: {counted(changes['lost'], 'query')} {were} wrong, {changes['gained']:,} the other way "
-        f"(exact McNemar test: p {'< 0.0001' if p < 0.0001 else f'= {p:.4f}'})."
+        f"{counted(changes['lost'], 'query').capitalize()} {scores} lower and {changes['gained']:,} higher "
+        f"(sign test: p {'< 0.0001' if p < 0.0001 else f'= {p:.4f}'})."
     )
 
 
@@ -318,26 +319,6 @@ def _overlap(record: dict[str, Any]) -> str:
         f"Old and {new} queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
         f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. This does not say which of "
         "them find more."
-    )
-
-
-def _threshold(record: dict[str, Any]) -> str:
-    found = record.get("thresholds")
-    if not found:
-        return ""
-    rates = (
-        f"Threshold {found['threshold']:.4f} lets in {per_cent(found['old_far'], 3)} % of wrong pairs with old queries "
-        f"and {per_cent(found['new_far'], 3)} % with new ones"
-    )
-    if found["verdict"] == "holds":
-        change = found["far_change"]
-        return (
-            f"{rates}: no change is shown (interval {points(change['low'], 3)} to {points(change['high'], 3)} points)."
-        )
-    effect = "it has become laxer" if found["verdict"] == "higher" else "it has become stricter"
-    return (
-        f"{rates}: {effect}. {found['new_threshold']:.4f} would give the old rate, and accept "
-        f"{per_cent(found['new_threshold_tar'], 1)} % of right pairs instead of {per_cent(found['new_tar'], 1)} %."
     )
 
 
@@ -402,10 +383,10 @@ def _mixed_basis(record: dict[str, Any]) -> str:
 
 def mixed_rule(record: dict[str, Any]) -> str:
     """How gates are answered."""
-    names = (("the share kept", "min_kept"), ("every exposure", "min_exposure"), ("agreement", "min_agreement"))
+    names = (("every exposure", "min_exposure"), ("agreement", "min_agreement"))
     asked = [f"{name} at least {record[key]:g}" for name, key in names if record[key] is not None]
     if not asked:
-        return "No smallest exposure, share kept or agreement was asked for."
+        return "No smallest exposure or agreement was asked for."
     return (
         f"Asked for: {', '.join(asked)}. That is reached if all intervals lie at or above these values, missed if one "
         "lies below, otherwise not shown."
@@ -459,7 +440,7 @@ def _folded(record: dict[str, Any]) -> list[str]:
     lost = (record.get("changes") or {}).get("lost_queries", [])
     if lost:
         lines = [f"- {plain_markdown(lost_query(entry))}" for entry in lost[:_LISTED]]
-        parts.append(_details(f"Right before, wrong now ({len(lines)} of {len(lost):,} shown)", "\n".join(lines)))
+        parts.append(_details(f"Lower score now ({len(lines)} of {len(lost):,} shown)", "\n".join(lines)))
     return parts
 
 
@@ -475,13 +456,9 @@ def _history(record: dict[str, Any]) -> list[str]:
         ]
         rows.append([name, *cells])
     matrix = table_markdown(["query model \\ gallery of", *record["models"]], rows)
-    summary = ", ".join(
-        f"{name} {record[name]['value']:.3f} ({record[name]['low']:.3f} to {record[name]['high']:.3f})"
-        for name in ("AC", "AA", "ACA")
-        if record[name]["value"] is not None
-    )
+    summary = ", ".join(f"{name} {record[name]:.3f}" for name in ("AC", "AA", "ACA") if record[name] is not None)
     key = f"{record['score']} in per cent; ✔ better than keeping the old model, ✘ worse, ? not shown."
-    return [matrix, key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
+    return [matrix, key, f"{summary}." if summary else ""]
 
 
 def _mixed(record: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """Which device a command or a call uses."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,11 +10,13 @@ from holdfast.core.errors import HoldfastError
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """The torch device of a name: ``auto`` is the GPU if torch sees one, else the CPU.
+    """The torch device of a name: ``auto`` is $HOLDFAST_DEVICE, else the GPU if torch sees one, else the CPU.
 
     name: ``auto``, or a device as torch names it (``cpu``, ``cuda``, ``cuda:1``), or a ``torch.device``.
     Refused: a name that torch does not know, and a GPU that is not there.
     """
+    if name == "auto":
+        name = os.environ.get("HOLDFAST_DEVICE") or "auto"
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

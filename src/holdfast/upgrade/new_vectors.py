@@ -24,7 +24,9 @@ CREATE INDEX IF NOT EXISTS by_use ON vectors (used);
 """
 _VARIABLES = 500
 _WAIT = 10.0  # seconds that a write waits for another process
+_MAPPED = 1 << 40  # bytes of the file that are read through memory, or what SQLite allows: half the time of a read
 _FORMAT = "1"
+_NUMBERS = np.dtype("<f4")
 
 
 def content_hash(content: Any) -> str:
@@ -78,9 +80,9 @@ class NewVectors:
         """This thread's connection; a process that was forked opens its own."""
         if getattr(self._local, "process", None) != os.getpid():
             connection = sqlite3.connect(self.path, timeout=_WAIT)
-            connection.execute(
-                "PRAGMA page_size = 16384"
-            )  # of a new file: vectors of 2 KB would waste half of 4 KB pages
+            # Of a new file: vectors of 2 KB would waste half of 4 KB pages.
+            connection.execute("PRAGMA page_size = 16384")
+            connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             self._local.connection, self._local.process = connection, os.getpid()
@@ -90,25 +92,26 @@ class NewVectors:
 
     def get(self, keys: Sequence[Key]) -> dict[Key, NDArray[np.float32]]:
         """The vectors that are kept for these ids and contents; those of another content are left out."""
-        asked = {(_plain(name), content): (name, content) for name, content in keys}
-        names, found = list({name for name, _ in asked}), {}
+        wanted = {(_plain(name), content): (name, content) for name, content in keys}
+        names = list({name for name, _ in wanted})
+        vectors = {}
         for start in range(0, len(names), _VARIABLES):
             part = names[start : start + _VARIABLES]
-            places = ",".join("?" * len(part))
-            rows = self._connection().execute(f"SELECT id, content, vector FROM vectors WHERE id IN ({places})", part)
-            for name, content, vector in rows:
-                if (name, content) in asked:
-                    found[asked[name, content]] = np.frombuffer(vector, dtype="<f4")
+            query = f"SELECT id, content, vector FROM vectors WHERE id IN ({','.join('?' * len(part))})"
+            for name, content, vector in self._connection().execute(query, part).fetchall():
+                key = wanted.get((name, content))
+                if key is not None:
+                    vectors[key] = np.frombuffer(vector, _NUMBERS)
         with self._lock:
-            self._used.update(_plain(name) for name, _ in found)
-        return found
+            self._used.update(_plain(name) for name, _ in vectors)
+        return vectors
 
     def put(self, vectors: Mapping[Key, NDArray[Any]]) -> None:
         """Keep these vectors. All of them are kept, or none if the process is killed meanwhile."""
         with self._lock:
             used, self._used = self._used, set()
         rows = [
-            (_plain(name), content, np.ascontiguousarray(vector, dtype="<f4").tobytes())
+            (_plain(name), content, np.ascontiguousarray(vector, _NUMBERS).tobytes())
             for (name, content), vector in vectors.items()
         ]
         with self._connection() as connection:
@@ -139,7 +142,7 @@ class NewVectors:
             raise HoldfastError(f"{self.path}: holds no vectors yet; there is nothing to export")
         names = [name for name, _ in rows]
         ids = np.array(names) if all(isinstance(name, int) for name in names) else np.array([str(n) for n in names])
-        vectors = np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in rows])
+        vectors = np.stack([np.frombuffer(vector, _NUMBERS) for _, vector in rows])
         write_features(path, feature_set(str(self.path), vectors, None, ids))
         return len(rows)
 
@@ -152,4 +155,6 @@ class NewVectors:
 
 def _plain(name: Any) -> Any:
     """An id as SQLite keeps it: whole numbers and text as they are, others, such as UUIDs, as text."""
+    if type(name) is int or type(name) is str:
+        return name
     return int(name) if isinstance(name, int | np.integer) else str(name)

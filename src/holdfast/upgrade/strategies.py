@@ -132,8 +132,10 @@ def candidate_scores(queries: ArrayLike, vectors: ArrayLike) -> Floats:
     asked, rows = unit(queries), real_array(vectors, "vectors", np.float32)
     if asked.ndim != 2 or rows.ndim != 3 or rows.shape[0] != len(asked) or rows.shape[2] != asked.shape[1]:
         raise HoldfastError(f"queries {asked.shape} and vectors {rows.shape} must be Q x d and Q x C x d")
-    usable = np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)
-    cosines = np.einsum("qcd,qd->qc", unit(np.where(usable[..., None], rows, np.float32(0))), asked)
+    usable = np.isfinite(rows).all(axis=-1) & rows.any(axis=-1)
+    if not usable.all():
+        rows = np.where(usable[..., None], rows, np.float32(0))
+    cosines = np.einsum("qcd,qd->qc", unit(rows), asked)
     return np.where(usable, cosines.astype(np.float64), -np.inf)
 
 

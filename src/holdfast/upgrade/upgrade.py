@@ -8,8 +8,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,10 +26,8 @@ from holdfast.upgrade.strategies import (
     check_weight,
     combined_scores,
     merged_candidates,
-    ranked,
 )
 
-Result = TypeVar("Result")
 Vectors = NDArray[np.float32]
 Embed = Callable[[Sequence[Any]], ArrayLike]
 """Takes a list of queries or contents and returns their vectors, one row each."""
@@ -175,123 +174,105 @@ class Upgrade:
             return []
         end = None if self._deadline is None else time.monotonic() + self._deadline * (1 - _RESERVE)
         old = None if self._embed_old is None else _rows(self._embed_old(queries), len(queries), "embed_old")
-        # The store works on the old queries while the new model works on its own.
-        pending = self._started(lambda: self._new_queries(queries), wait_free=end is None)
-        asked = _Asked(len(queries), max(self.candidates, k), filters)
-        by_old = None
-        if old is not None and self.source in ("old", "both"):
-            by_old = self._candidates(old, asked)
+        # With a deadline the store works on the old queries while the new model works on its own.
+        pending = self._started(lambda: self._new_queries(queries), end)
+        hits = _Hits(self._search, max(self.candidates, k), filters)
+        by_old = hits.of(old) if old is not None and self.source in ("old", "both") else None
         try:
-            new = self._awaited(pending, end)
-            return self._answered(new, old, by_old, asked, k, end)
+            return self._answered(_awaited(pending, end), old, by_old, hits, k, end)
         except _FaultError as fault:
             self._count({fault.kind: 1})
             if by_old is None:
                 if old is None:
                     raise HoldfastError(f"no old model to fall back on, and the new one failed: {fault}") from fault
-                by_old = self._candidates(old, asked)
-            return self._plain(by_old, asked, k, "old query", str(fault))
+                by_old = hits.of(old)
+            return self._plain(by_old, hits, k, "old query", str(fault))
 
     def _answered(
         self,
         new: Vectors,
         old: Vectors | None,
         by_old: Candidates | None,
-        asked: "_Asked",
+        hits: "_Hits",
         k: int,
         end: float | None,
     ) -> list[UpgradeAnswer]:
+        """Answers once the new model has embedded the queries; ``by_old``: hits of the old ones, or None."""
         bridged = None if self._bridge is None else _rows(self._bridge(new), len(new), "bridge")
+        way = {"old": "old query", "bridge": "bridge", "both": "blend", "blend": "blend"}[self.source]
+        found = by_old
         if self.source == "blend":
-            assert old is not None
-            assert bridged is not None
-            found = self._candidates(blended_queries(old, bridged, self.weight), asked)
-            return self._plain(found, asked, k, "blend", None)
-        if self.source in ("bridge", "both"):
-            assert bridged is not None
-            by_bridge = self._candidates(bridged, asked)
-            found = by_bridge if by_old is None else merged_candidates(by_old, by_bridge, asked.depth)
-        else:
-            assert by_old is not None
-            found = by_old
-        if self.candidates == 0:
-            return self._plain(found, asked, k, "bridge" if self.source == "bridge" else "old query", None)
-        vectors, embedded, reason = self._item_vectors(found, asked, new.shape[1], end)
-        if not vectors:
+            found = hits.of(blended_queries(old, bridged, self.weight))  # type: ignore[arg-type]
+        elif self.source != "old":
+            by_bridge = hits.of(bridged)  # type: ignore[arg-type]
+            found = by_bridge if by_old is None else merged_candidates(by_old, by_bridge, hits.depth)
+        assert found is not None
+        if self.source == "blend" or self.candidates == 0:
+            return self._plain(found, hits, k, way, None)
+        present = found.scores > -np.inf
+        # The best candidates of every query first: a budget may end before the last.
+        wanted = list(dict.fromkeys(found.items.T[present.T].tolist()))
+        vectors, embedded, reason = self._item_vectors(wanted, hits, new, end)
+        usable = np.isfinite(vectors[:, 0])
+        if not usable.any():
             reason = reason or "no candidate could be embedded"
             late = end is not None and time.monotonic() >= end
             if self.source == "old" and bridged is not None and old is not None and not late:
-                mixture = blended_queries(old, bridged, BLEND_WEIGHT)
-                return self._plain(self._candidates(mixture, asked), asked, k, "blend", reason)
-            way = {"old": "old query", "bridge": "bridge", "both": "blend"}[self.source]
-            return self._plain(found, asked, k, way, reason)
-        rows = np.full((*found.items.shape, new.shape[1]), np.nan, np.float32)
-        for query, place in zip(*np.nonzero(found.scores > -np.inf), strict=True):
-            vector = vectors.get(asked.keys[found.items[query, place]])
-            if vector is not None:
-                rows[query, place] = vector
-        scores = candidate_scores(new, rows)
-        places_of = np.broadcast_to(np.arange(found.items.shape[1]), found.items.shape)
-        order = ranked(places_of, combined_scores(found.scores, scores, self.weight))
+                found, way = hits.of(blended_queries(old, bridged, BLEND_WEIGHT)), "blend"
+            return self._plain(found, hits, k, way, reason)
+        scores = np.where(present, candidate_scores(new, vectors[found.items]), -np.inf)
+        total = combined_scores(found.scores, scores, self.weight)
         answers = []
-        for query in range(len(new)):
-            places = order.items[query][order.scores[query] > -np.inf][:k]
-            hits = [
-                asked.hit(
-                    found.items[query, place],
-                    float(score),
-                    float(found.scores[query, place]),
-                    float(scores[query, place]) if scores[query, place] > -np.inf else None,
-                )
-                for place, score in zip(places, order.scores[query], strict=False)
+        for query, order in enumerate(np.argsort(-total, axis=1, kind="stable")):
+            items = found.items[query]
+            best = order[total[query, order] > -np.inf][:k]
+            columns = (part[query, best].tolist() for part in (found.items, total, found.scores, scores))
+            listed = [
+                hits.hit(item, score, old_score, new_score if new_score > -np.inf else None)
+                for item, score, old_score, new_score in zip(*columns, strict=True)
             ]
-            items = found.items[query][found.scores[query] > -np.inf]
-            keys = {asked.keys[item] for item in items}
-            fresh = len(keys & embedded)
-            whole = bool((scores[query][found.scores[query] > -np.inf] > -np.inf).all())
+            own_items = np.unique(items[present[query]])
+            fresh = int(embedded[own_items].sum())
+            whole = bool((scores[query, present[query]] > -np.inf).all())
             why = None if whole else reason or "some candidates could not be embedded"
-            answers.append(UpgradeAnswer(hits, "two-stage", why, fresh, len(keys & vectors.keys()) - fresh))
+            answers.append(UpgradeAnswer(listed, "two-stage", why, fresh, int(usable[own_items].sum()) - fresh))
         self._count(
-            {"searches": len(new), "two-stage": len(new), "embedded": len(embedded)}
+            {"searches": len(new), "two-stage": len(new), "embedded": int(embedded.sum())}
             | {"cached": sum(answer.cached for answer in answers)}
         )
         return answers
 
     def _item_vectors(
-        self, found: Candidates, asked: "_Asked", size: int, end: float | None
-    ) -> tuple[dict[Key, Vectors], set[Key], str | None]:
-        """New vectors of candidates by key, which of them were embedded now, and why some are missing."""
-        wanted = list(
-            dict.fromkeys(
-                asked.keys[item]
-                for place in range(found.items.shape[1])  # the best candidates of every query first
-                for item in found.items[found.scores[:, place] > -np.inf, place]
-            )
-        )
-        vectors = self._kept(wanted, size)
-        missing = [key for key in wanted if key not in vectors]
+        self, wanted: Sequence[int], hits: "_Hits", queries: Vectors, end: float | None
+    ) -> tuple[Vectors, NDArray[np.bool_], str | None]:
+        """New vectors by item number (NaN: none), which of them were embedded now, and why some are missing."""
+        size = queries.shape[1]
+        vectors = np.full((len(hits.keys), size), np.nan, np.float32)
+        embedded = np.zeros(len(hits.keys), dtype=bool)
+        kept = self._kept([hits.keys[item] for item in wanted], size)
+        missing = [item for item in wanted if hits.keys[item] not in kept]
+        if kept:
+            vectors[[hits.numbers[key] for key in kept]] = np.stack(list(kept.values()))
         if not missing:
-            return vectors, set(), None
-        allowed = len(missing) if self._most is None else self._most * asked.queries
-        granted = self._budget.taken(min(allowed, len(missing)))
+            return vectors, embedded, None
+        allowed = len(missing) if self._most is None else self._most * len(queries)
+        part = missing[: self._budget.taken(min(allowed, len(missing)))]
         reason = None
-        if granted < len(missing):
-            reason = f"the budget allowed {granted:,} of {len(missing):,} items"
+        if len(part) < len(missing):
+            reason = f"the budget allowed {len(part):,} of {len(missing):,} items"
             self._count({"over budget": 1})
-        embedded: dict[Key, Vectors] = {}
-        if granted:
-            part = missing[:granted]
-            contents = [asked.content_of(key) for key in part]
+        if part:
+            keys, contents = [hits.keys[item] for item in part], [hits.content_of(item) for item in part]
             try:
-                call = self._started(lambda: self._embedded(part, contents, size), wait_free=end is None)
-                embedded = self._awaited(call, end)
+                rows = _awaited(self._started(lambda: self._embedded(keys, contents, size), end), end)
             except _FaultError as fault:
                 self._count({fault.kind: 1})
-                reason = str(fault)
-            else:
-                if len(embedded) < len(part):
-                    reason = f"{len(part) - len(embedded):,} of {len(part):,} new vectors were not finite"
-        return vectors | embedded, set(embedded), reason
+                return vectors, embedded, str(fault)
+            vectors[part] = rows
+            embedded[part] = np.isfinite(rows[:, 0])
+            if not embedded[part].all():
+                reason = f"{len(part) - embedded.sum():,} of {len(part):,} new vectors were not finite"
+        return vectors, embedded, reason
 
     def _kept(self, keys: Sequence[Key], size: int) -> dict[Key, Vectors]:
         if self._cache is None:
@@ -302,87 +283,80 @@ class Upgrade:
             self._count({"cache failed": 1})
             return {}
 
-    def _embedded(self, keys: Sequence[Key], contents: Sequence[Any], size: int) -> dict[Key, Vectors]:
-        """Embed and keep items; runs to its end also if the search no longer waits."""
-        assert self._embed_items is not None
-        rows = self._delivered(lambda: self._embed_items(contents), len(keys))  # type: ignore[misc]
+    def _embedded(self, keys: Sequence[Key], contents: Sequence[Any], size: int) -> Vectors:
+        """Embed and keep items, NaN where a vector cannot be used; runs on if the search gives up waiting."""
+        rows = self._delivered(self._embed_items, contents)
         if rows.shape[1] != size:
             raise _FaultError("wrong size", f"item vectors have {rows.shape[1]} numbers and query vectors {size}")
         usable = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
         if not usable.all():
             self._count({"not finite": 1})
-        vectors = {key: row for key, row, good in zip(keys, rows, usable, strict=True) if good}
-        if self._cache is not None and vectors:
+            rows = np.where(usable[:, None], rows, np.float32(np.nan))
+        if self._cache is not None and usable.any():
             try:
-                self._cache.put(vectors)
+                self._cache.put({key: row for key, row, good in zip(keys, rows, usable, strict=True) if good})
             except Exception:  # as above
                 self._count({"cache failed": 1})
-        return vectors
+        return rows
 
     def _new_queries(self, queries: Sequence[Any]) -> Vectors:
-        rows = self._delivered(lambda: self._embed_new(queries), len(queries))
+        rows = self._delivered(self._embed_new, queries)
         if not (np.isfinite(rows).all() and (rows != 0).any(axis=1).all()):
             raise _FaultError("not finite", "the new model's query vector is zero or not finite")
         return rows
 
-    def _delivered(self, embed: Callable[[], ArrayLike], count: int) -> Vectors:
-        """What the new model returns, as ``count`` rows."""
+    def _delivered(self, embed: Embed | None, contents: Sequence[Any]) -> Vectors:
+        """What the new model returns, as one row for each of ``contents``."""
+        assert embed is not None
         try:
-            rows = np.asarray(embed(), dtype=np.float32)
+            rows = np.asarray(embed(contents), dtype=np.float32)
         except Exception as error:
             raise _FaultError("failed", f"the new model failed ({type(error).__name__}: {error})") from error
-        if rows.ndim != 2 or len(rows) != count or rows.shape[1] == 0:
-            raise _FaultError("wrong number", f"the new model returned the shape {rows.shape} for {count:,} contents")
+        if rows.ndim != 2 or len(rows) != len(contents) or rows.shape[1] == 0:
+            raise _FaultError(
+                "wrong number", f"the new model returned the shape {rows.shape} for {len(contents):,} contents"
+            )
         return rows
 
-    def _started(self, work: Callable[[], Result], *, wait_free: bool) -> "_Call[Result]":
-        """Begin a call of the new model; without a deadline it runs when it is waited for, in this thread."""
-        call = _Call(work)
-        if wait_free:
-            return call
-        if not self._places.acquire(blocking=False):
-            call.fault = _FaultError("busy", f"{_WORKERS} calls of the new model are still running")
-            call.done.set()
-            return call
+    def _started(self, work: Callable[[], Vectors], end: float | None) -> "Future[Vectors]":
+        """Call the new model: at once without a deadline, otherwise in a thread that may outlive the search."""
+        call: Future[Vectors] = Future()
 
         def run() -> None:
             try:
-                call.run()
+                call.set_result(work())
+            except _FaultError as fault:
+                call.set_exception(fault)
+            except Exception as error:  # nothing of a call may end a search
+                call.set_exception(_FaultError("failed", f"{type(error).__name__}: {error}"))
+
+        def run_in_place() -> None:
+            try:
+                run()
             finally:
                 self._places.release()
 
-        threading.Thread(target=run, name="holdfast-upgrade", daemon=True).start()
+        if end is None:
+            run()
+        elif self._places.acquire(blocking=False):
+            threading.Thread(target=run_in_place, name="holdfast-upgrade", daemon=True).start()
+        else:
+            call.set_exception(_FaultError("busy", f"{_WORKERS} calls of the new model are still running"))
         return call
 
-    def _awaited(self, call: "_Call[Result]", end: float | None) -> Result:
-        if end is None and not call.done.is_set():
-            call.run()
-        elif not call.done.wait(None if end is None else max(0.0, end - time.monotonic())):
-            raise _FaultError("too slow", "the new model did not answer within the deadline")
-        if call.fault is not None:
-            raise call.fault
-        assert call.result is not None
-        return call.result
-
-    def _candidates(self, vectors: Vectors, asked: "_Asked") -> Candidates:
-        """The store's hits for each query, as places in ``asked``."""
-        items = np.zeros((len(vectors), asked.depth), np.int64)
-        scores = np.full((len(vectors), asked.depth), -np.inf)
-        for query, vector in enumerate(vectors):
-            for place, hit in enumerate(list(self._search(vector, asked.depth, **asked.filters))[: asked.depth]):
-                items[query, place], scores[query, place] = asked.place(hit), float(hit[1])
-        return Candidates(items, scores)
-
-    def _plain(self, found: Candidates, asked: "_Asked", k: int, way: str, reason: str | None) -> list[UpgradeAnswer]:
+    def _plain(self, found: Candidates, hits: "_Hits", k: int, way: str, reason: str | None) -> list[UpgradeAnswer]:
         """Answers in the order of one search, without new scores."""
-        self._count({"searches": asked.queries, way: asked.queries})
+        self._count({"searches": len(found.items), way: len(found.items)})
         return [
             UpgradeAnswer(
-                [asked.hit(item, float(score), float(score), None) for item, score in row if score > -np.inf],
+                [hits.hit(item, score, score, None) for item, score in row if score > -np.inf],
                 way,
                 reason,
             )
-            for row in (list(zip(*pair, strict=True))[:k] for pair in zip(found.items, found.scores, strict=True))
+            for row in (
+                list(zip(*pair, strict=True))[:k]
+                for pair in zip(found.items.tolist(), found.scores.tolist(), strict=True)
+            )
         ]
 
     def _count(self, more: Mapping[str, int]) -> None:
@@ -391,50 +365,40 @@ class Upgrade:
 
 
 @dataclass
-class _Asked:
-    """The items that the store returned for one call of ``search_many``: each has a number."""
+class _Hits:
+    """What the store returned in one call of ``search_many``: each item has a number."""
 
-    queries: int
+    search: Callable[..., Sequence[Sequence[Any]]]
     depth: int
     filters: Mapping[str, Any]
     keys: list[Key] = field(default_factory=list)
     contents: list[Any] = field(default_factory=list)
     numbers: dict[Key, int] = field(default_factory=dict)
 
-    def place(self, hit: Sequence[Any]) -> int:
+    def of(self, vectors: Vectors) -> Candidates:
+        """The candidates of each query, as item numbers."""
+        items = np.zeros((len(vectors), self.depth), np.int64)
+        scores = np.full((len(vectors), self.depth), -np.inf)
+        for query, vector in enumerate(vectors):
+            row = list(self.search(vector, self.depth, **self.filters))[: self.depth]
+            items[query, : len(row)] = [self._number(hit) for hit in row]
+            scores[query, : len(row)] = [float(hit[1]) for hit in row]
+        return Candidates(items, scores)
+
+    def _number(self, hit: Sequence[Any]) -> int:
         content = hit[2] if len(hit) > 2 else None
         key = (hit[0], content_hash(content))
-        if key not in self.numbers:
-            self.numbers[key] = len(self.keys)
+        number = self.numbers.setdefault(key, len(self.keys))
+        if number == len(self.keys):
             self.keys.append(key)
             self.contents.append(content)
-        return self.numbers[key]
+        return number
 
-    def content_of(self, key: Key) -> Any:
-        content = self.contents[self.numbers[key]]
-        return key[0] if content is None else content
+    def content_of(self, item: int) -> Any:
+        return self.keys[item][0] if self.contents[item] is None else self.contents[item]
 
-    def hit(self, item: Any, score: float, old_score: float, new_score: float | None) -> UpgradeHit:
+    def hit(self, item: int, score: float, old_score: float, new_score: float | None) -> UpgradeHit:
         return UpgradeHit(self.keys[item][0], score, old_score, new_score, self.contents[item])
-
-
-class _Call(Generic[Result]):
-    """One call of the new model: its result, or its fault, once it is done."""
-
-    def __init__(self, work: Callable[[], Result]) -> None:
-        self._work = work
-        self.done = threading.Event()
-        self.result: Result | None = None
-        self.fault: _FaultError | None = None
-
-    def run(self) -> None:
-        try:
-            self.result = self._work()
-        except _FaultError as fault:
-            self.fault = fault
-        except Exception as error:  # nothing of a call may end a search
-            self.fault = _FaultError("failed", f"{type(error).__name__}: {error}")
-        self.done.set()
 
 
 class _Budget:
@@ -457,6 +421,13 @@ class _Budget:
             if granted:
                 self._taken.append((now, granted))
         return granted
+
+
+def _awaited(call: "Future[Vectors]", end: float | None) -> Vectors:
+    try:
+        return call.result(None if end is None else max(0.0, end - time.monotonic()))
+    except TimeoutError:
+        raise _FaultError("too slow", "the new model did not answer within the deadline") from None
 
 
 def _rows(vectors: ArrayLike, count: int, name: str) -> Vectors:

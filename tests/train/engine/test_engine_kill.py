@@ -25,16 +25,13 @@ class Command:
     def __init__(self, recipe: Path, folder: Path) -> None:
         self.folder = folder
         sets = [word for setting in SETTINGS for word in ("--set", setting)]
-        self.words = [sys.executable, "-m", "holdfast", "run", str(recipe), "--out", str(folder), "--quiet", *sets]
+        self.words = [sys.executable, "-m", "holdfast", "run", str(recipe), "--out", str(folder), *sets]
         own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         # Threads that wait for each other must not spin: beside other processes a run takes five times as long then.
         self.environment = {**own, "OMP_WAIT_POLICY": "passive"}
 
     def start(self) -> subprocess.Popen[bytes]:
-        resume = ["--resume"] if self.folder.exists() else []
-        return subprocess.Popen(
-            [*self.words, *resume], env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
+        return subprocess.Popen(self.words, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     def finish(self) -> None:
         process = self.start()

@@ -14,7 +14,7 @@ from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain
 from holdfast.train.experiments.schema import check_recipe
-from holdfast.train.experiments.update_recipes import check_update_recipe
+from holdfast.train.versions import VersionSettings
 from papers.sweeps.plan import plan
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own-method.md").read_text(encoding="utf-8")
@@ -115,6 +115,6 @@ def test_what_is_refused(at_home, tiny_tables, method, reason):
 
 
 def test_a_version_may_not_name_it(at_home):
-    said = refusal({"data": {}, "method": {"name": NAME}}, check_update_recipe)
+    said = refusal({"method": {"name": NAME}}, lambda tables: VersionSettings(**tables))
     assert f"unknown method '{NAME}'" in said
     assert "relations" not in sys.modules

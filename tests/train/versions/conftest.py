@@ -6,8 +6,7 @@ import pytest
 from letters_on_disk import OWN, RECIPE, SIZE, write_folder
 
 from holdfast.train.data import ImageSet, load_split
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
+from holdfast.train.versions import start, update
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +38,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def first(photos: Path, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Version 1, to be read; a test that changes it takes a copy."""
     folder = tmp_path_factory.mktemp("models") / "1"
-    start(photos / "1", folder, recipe=str(recipe), device="cpu")
+    start(photos / "1", folder, settings=recipe, device="cpu")
     return folder
 
 

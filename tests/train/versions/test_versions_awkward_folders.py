@@ -14,7 +14,7 @@ from holdfast.core.problems import problem_file
 from holdfast.core.wording import printable
 from holdfast.embedders.image_folder import images_with_ids
 from holdfast.train.data.decode import unreadable
-from holdfast.train.experiments.update_recipes import start_from_recipe
+from holdfast.train.versions import start
 from holdfast.train.versions.samples import ImageFiles, SourceOptions, find_samples
 
 
@@ -99,8 +99,8 @@ def in_new_folder(plan: Plan, train: str | None = None) -> None:
             return
         names = {one.name for one in plan.classes if one.kind != "nowhere"}
         classes = not plan.splits and names <= set(SPLITS)
-        info = start_from_recipe(
-            top, Path(work) / "model", recipe=train, overrides=["train.epochs=1", "data.colour='rgb'",
+        info = start(
+            top, Path(work) / "model", settings=train, changes=["train.epochs=1", "data.colour='rgb'",
             "preprocess.mean=[0.4, 0.4, 0.4]", "preprocess.std=[0.3, 0.3, 0.3]"], device="cpu",
             skip_unreadable=True, split_folders=False if classes else None,
         )  # fmt: skip

@@ -8,8 +8,7 @@ from letters_on_disk import write_folder
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import counted
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
+from holdfast.train.versions import start, update
 from holdfast.train.versions.samples import (
     ImageFiles,
     Sample,
@@ -23,7 +22,7 @@ from holdfast.train.versions.samples import (
 def test_one_class_is_refused(letters, recipe, tmp_path):
     data, out = write_folder(letters, [4], tmp_path / "data"), tmp_path / "1"
     with pytest.raises(HoldfastError, match=r"one class only, '04', .* give two or more") as caught:
-        start(data, out, recipe=str(recipe), device="cpu")
+        start(data, out, settings=recipe, device="cpu")
     assert "\n" not in str(caught.value)
     assert not out.exists()
 
@@ -32,7 +31,7 @@ def test_a_class_with_one_image_is_told(first, letters, recipe, tmp_path):
     data, events = write_folder(letters, [3, 4], tmp_path / "data"), []
     for file in sorted((data / "04").iterdir())[1:]:
         file.unlink()
-    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
+    start(data, tmp_path / "1", settings=recipe, device="cpu", on_event=events.append)
     expected = "1 of 2 classes has a single example ('04')"
     assert [one.text.split(":")[0] for one in events if one.kind == "warning"] == [expected]
     events.clear()
@@ -46,7 +45,7 @@ def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypa
     for season in ("spring", "summer"):
         write_folder(letters, [3, 4], tmp_path / "photos" / season)
     events = []
-    start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
+    start(Path("photos"), tmp_path / "1", settings=recipe, device="cpu", on_event=events.append)
     warning, same = [one.text for one in events if one.kind == "warning"]
     assert "in several classes" in same  # the same images in both seasons
     assert warning.startswith(
@@ -55,7 +54,7 @@ def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypa
     assert warning.endswith("one level too high: try photos/spring")
     assert "\n" not in warning
     events.clear()
-    start(Path("photos/spring"), tmp_path / "2", recipe=str(recipe), device="cpu", on_event=events.append)
+    start(Path("photos/spring"), tmp_path / "2", settings=recipe, device="cpu", on_event=events.append)
     assert not [one for one in events if one.kind == "warning"]
 
 
@@ -105,7 +104,7 @@ def test_an_image_in_two_classes_gives_a_warning(first, letters, recipe, tmp_pat
     reader, data, events = ImageFiles(16, "grey"), write_folder(letters, [3, 4], tmp_path / "data"), []
     moved = data / "03" / sorted((data / "04").iterdir())[0].name
     shutil.copy(data / "04" / moved.name, moved)
-    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
+    start(data, tmp_path / "1", settings=recipe, device="cpu", on_event=events.append)
     (warning,) = [one.text for one in events if one.kind == "warning"]
     assert warning.startswith("1 image is in several classes, here or in earlier versions, such as ")
     assert f"{moved} ('03', '04')" in warning

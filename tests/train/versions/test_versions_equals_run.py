@@ -17,8 +17,7 @@ from holdfast.train.evaluation import compatibility_matrix
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import with_overrides
 from holdfast.train.experiments.schema import check_recipe, to_toml
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
+from holdfast.train.versions import start, update
 
 CL2R = """
 [scenario]
@@ -53,7 +52,7 @@ def test_three_updates_are_a_run_of_four_tasks(method, photos, tmp_path):
 
     versions = [tmp_path / str(number) for number in (1, 2, 3, 4)]
     everything = ["held_out.share=0"]
-    start(photos / "1", versions[0], recipe=str(recipe), overrides=everything, device="cpu")
+    start(photos / "1", versions[0], settings=recipe, changes=everything, device="cpu")
     for before, after in pairwise(versions):
         info = update(before, photos / after.name, after, device="cpu", check_on=photos / "query")
     assert info["task"] == 4
@@ -79,8 +78,8 @@ def test_from_the_middle_of_a_run(photos, tmp_path):
     run = RunFolder(tmp_path / "run")
     execute(check_recipe(run_tables(photos, "simplex_hoc")), run, device="cpu")
     out = tmp_path / "3"
-    everything = {"overrides": ["held_out.share=0"], "buffer_from": photos / "all", "device": "cpu"}
+    everything = {"changes": ["held_out.share=0"], "buffer_from": photos / "all", "device": "cpu"}
     update(run.model(2), photos / "3", out, check_on=photos / "query", **everything)
     assert (out / "model.safetensors").read_bytes() == (run.model(3) / "model.safetensors").read_bytes()
     with pytest.raises(HoldfastError, match=r"method.name: er, but .* was trained with simplex_hoc"):
-        update(run.model(2), photos / "3", tmp_path / "4", device="cpu", overrides=["method.name=er"])
+        update(run.model(2), photos / "3", tmp_path / "4", device="cpu", changes=["method.name=er"])

@@ -10,9 +10,7 @@ from holdfast.train.data.openset import half_of_each_class
 from holdfast.train.encoders.accuracy_record import HELD_OUT_CLASSES, KNOWN_CLASSES, accuracy_sentences, with_advice
 from holdfast.train.engine import Cancellation, Cancelled
 from holdfast.train.events import TaskBegan, TasksPlanned
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
-from holdfast.train.versions import accuracy, train_version
+from holdfast.train.versions import accuracy, start, train_version, update
 
 PER_CLASS, WIDTH = 12, 16
 FEW = ["train.epochs=2", "buffer.per_class=3"]
@@ -39,7 +37,7 @@ def events():
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, events):
     top = tmp_path_factory.mktemp("head")
-    info = start(write_vectors(top / "1.npz", 15), top / "1", overrides=FEW, device="cpu", on_event=events.append)
+    info = start(write_vectors(top / "1.npz", 15), top / "1", changes=FEW, device="cpu", on_event=events.append)
     return top / "1", info
 
 
@@ -76,7 +74,7 @@ def test_what_is_printed(first, capsys):
 def test_a_head_that_destroys_the_vectors(tmp_path):
     """A network of two numbers cannot tell 15 classes apart."""
     narrow = ["backbone.name=mlp", "backbone.hidden=4", "backbone.width=2", "train.epochs=1"]
-    info = start(write_vectors(tmp_path / "1.npz", 15), tmp_path / "1", overrides=narrow, device="cpu")
+    info = start(write_vectors(tmp_path / "1.npz", 15), tmp_path / "1", changes=narrow, device="cpu")
     gain = info["accuracy"][HELD_OUT_CLASSES]["gain"]["value"]
     assert gain < 0
     assert info["accuracy"]["advice"].startswith(
@@ -85,7 +83,7 @@ def test_a_head_that_destroys_the_vectors(tmp_path):
 
 
 def test_too_few_classes(tmp_path):
-    info = start(write_vectors(tmp_path / "1.npz", 9), tmp_path / "1", overrides=FEW, device="cpu")
+    info = start(write_vectors(tmp_path / "1.npz", 9), tmp_path / "1", changes=FEW, device="cpu")
     reason = info["accuracy"][HELD_OUT_CLASSES]["not_measured"]
     assert reason == "9 classes with two vectors or more, at least 10 are needed"
     assert f"Accuracy, held-out classes: not measured: {reason}." in accuracy_sentences(info["accuracy"])
@@ -100,7 +98,7 @@ def test_an_update_has_no_trial(first, tmp_path):
 def test_enough_queries(tmp_path, monkeypatch):
     """One trial is enough for as many queries as are asked for."""
     monkeypatch.setattr(accuracy, "ENOUGH_QUERIES", 10)
-    info = start(write_vectors(tmp_path / "1.npz", 15), tmp_path / "1", overrides=FEW, device="cpu")
+    info = start(write_vectors(tmp_path / "1.npz", 15), tmp_path / "1", changes=FEW, device="cpu")
     assert info["accuracy"][HELD_OUT_CLASSES]["queries"] == 3 * PER_CLASS // 2
 
 
@@ -117,8 +115,8 @@ def test_a_resumed_training_does_not_repeat_the_trials(first, tmp_path, monkeypa
     monkeypatch.setattr(train_version, "run_trials", counted_trials)
     data = first[0].parent / "1.npz"
     with pytest.raises(Cancelled):
-        start(data, tmp_path / "1", overrides=FEW, device="cpu", cancel=cancel)
-    info = start(data, tmp_path / "1", overrides=FEW, device="cpu")
+        start(data, tmp_path / "1", changes=FEW, device="cpu", cancel=cancel)
+    info = start(data, tmp_path / "1", changes=FEW, device="cpu")
     ((trials, samples),) = calls
     check_the_trials(trials, samples, info["accuracy"][HELD_OUT_CLASSES])
     assert info["accuracy"] == first[1]["accuracy"]

@@ -17,11 +17,8 @@ from holdfast.train.encoders.backbones import _built
 from holdfast.train.encoders.hf_cache import cached_snapshot
 from holdfast.train.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.train.events import Note, RunWarning
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
-from holdfast.train.versions import update as update_in_python
-from holdfast.train.versions.image_defaults import ImageSurvey, mixed_precision, photograph_advice
-from holdfast.train.versions.settings import default_settings
+from holdfast.train.versions import start, update
+from holdfast.train.versions.version_defaults import ImageSurvey, default_settings, mixed_precision, photograph_advice
 from stub_timm import TinyNet, make_stub
 
 QUICK = ["train.epochs=1", "train.batch_size=8", "held_out.share=0.4"]
@@ -59,7 +56,7 @@ def trained_weights():
 
 def test_timm_end_to_end(timm, photos, tmp_path):
     events = []
-    info = start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=[*QUICK, "backbone.freeze=['*']"],
+    info = start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", changes=[*QUICK, "backbone.freeze=['*']"],
                  device="cpu", on_event=events.append)  # fmt: skip
     assert info["task"] == 1
     (warning,) = (one.text for one in events if isinstance(one, RunWarning))
@@ -79,18 +76,18 @@ def test_timm_end_to_end(timm, photos, tmp_path):
     assert not timm.calls[-1][1]  # a saved model is built without looking for weights
     for name, value in trained_weights().items():  # frozen
         assert torch.equal(model.backbone.state_dict()[name], value), name
-    info = update(tmp_path / "1", photos / "2", tmp_path / "2", overrides=["train.epochs=1"], device="cpu")
+    info = update(tmp_path / "1", photos / "2", tmp_path / "2", changes=["train.epochs=1"], device="cpu")
     assert (info["task"], info["reference"]) == (2, "previous")
     assert train_of(tmp_path / "2")["lr_groups"] == {"backbone": 0.1}
 
 
 def test_the_trained_part_moves_less(timm, photos, tmp_path):
-    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", changes=QUICK, device="cpu")
     moved = (
         Encoder.from_pretrained(tmp_path / "1").backbone.state_dict()["stem.weight"] - trained_weights()["stem.weight"]
     )
     overrides = [*QUICK, "train.lr_groups.backbone=1.0"]
-    start(photos / "1", tmp_path / "2", backbone="timm:tiny.in1k", overrides=overrides, device="cpu")
+    start(photos / "1", tmp_path / "2", backbone="timm:tiny.in1k", changes=overrides, device="cpu")
     more = (
         Encoder.from_pretrained(tmp_path / "2").backbone.state_dict()["stem.weight"] - trained_weights()["stem.weight"]
     )
@@ -101,50 +98,50 @@ def test_trained_weights_are_distilled_without_a_projection(timm, photos, tmp_pa
     """By the network's own features: a simplex would turn them into another space."""
     for number in (1, 2):
         if number == 1:
-            start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+            start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", changes=QUICK, device="cpu")
         else:
-            update(tmp_path / "1", photos / "2", tmp_path / "2", overrides=["train.epochs=1"], device="cpu")
+            update(tmp_path / "1", photos / "2", tmp_path / "2", changes=["train.epochs=1"], device="cpu")
         method = tomllib.loads((tmp_path / str(number) / "recipe.toml").read_text(encoding="utf-8"))["method"]
         assert (method["name"], method["softmax"]) == ("distillation", "cosine")
         model = Encoder.from_pretrained(tmp_path / str(number))
         assert model.projection is None
         assert model.dim == 6
-    start(photos / "1", tmp_path / "small", overrides=QUICK, device="cpu")
+    start(photos / "1", tmp_path / "small", changes=QUICK, device="cpu")
     assert Encoder.from_pretrained(tmp_path / "small").projection is not None  # random weights: a simplex
 
 
 def test_another_network_replaces_it_with_rates_that_suit_it(timm, photos, tmp_path):
     own = ["backbone.width=4", *QUICK, "data.size=32"]
-    start(photos / "1", tmp_path / "1", backbone="small_resnet", overrides=own, device="cpu")
+    start(photos / "1", tmp_path / "1", backbone="small_resnet", changes=own, device="cpu")
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", backbone="timm:convnext.in1k",
-                  overrides=["train.epochs=1"], device="cpu")  # fmt: skip
+                  changes=["train.epochs=1"], device="cpu")  # fmt: skip
     assert (info["task"], info["start"]) == (2, "loaded")
     before, after = train_of(tmp_path / "1"), train_of(tmp_path / "2")
     assert (after["optimizer"], after["lr_groups"], after["warmup"]) == ("adamw", {"backbone": 0.1}, 0.1)
     assert (after["crop_padding"], after["resized_crop"]) == (before["crop_padding"], before["resized_crop"])
     assert Encoder.from_pretrained(tmp_path / "2").feature_dim == 10
     assert Encoder.from_pretrained(tmp_path / "2").preprocess == Encoder.from_pretrained(tmp_path / "1").preprocess
-    info = update_in_python(tmp_path / "1", photos / "2", tmp_path / "3", replace_with="timm:convnext.in1k",
+    info = update(tmp_path / "1", photos / "2", tmp_path / "3", backbone="timm:convnext.in1k",
                             device="cpu")  # fmt: skip
     assert info["start"] == "loaded"
     assert train_of(tmp_path / "3")["epochs"] == 10
 
 
 def test_a_replacement_of_another_size_is_trained_without_the_old_model_and_says_so(timm, photos, tmp_path):
-    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", changes=QUICK, device="cpu")
     events = []
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", backbone="timm:convnext.in1k", device="cpu",
-                  overrides=["train.epochs=1"], on_event=events.append)  # fmt: skip
+                  changes=["train.epochs=1"], on_event=events.append)  # fmt: skip
     assert (info["start"], info["reference"]) == ("loaded", "none")
     said = [one.text for one in events if isinstance(one, Note)]
     assert any("have 10 numbers and the old one's 6" in one and "bridge" in one for one in said)
 
 
 def test_the_name_of_the_models_own_network_changes_nothing(timm, photos, tmp_path):
-    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", changes=QUICK, device="cpu")
     for number, named in (("2", {}), ("3", {"backbone": "timm:tiny.in1k"})):
         info = update(
-            tmp_path / "1", photos / "2", tmp_path / number, device="cpu", overrides=["train.epochs=1"], **named
+            tmp_path / "1", photos / "2", tmp_path / number, device="cpu", changes=["train.epochs=1"], **named
         )
         assert info["start"] == "previous"
     assert (tmp_path / "2" / "model.safetensors").read_bytes() == (tmp_path / "3" / "model.safetensors").read_bytes()
@@ -156,22 +153,22 @@ def test_a_checkpoint_end_to_end(photos, tmp_path, monkeypatch):
     held = {f"module.{name}": value for name, value in state.items()} | {"module.fc.weight": torch.ones(5, 128)}
     torch.save(held, tmp_path / "own.pth")
     info = start(photos / "1", tmp_path / "1", backbone=str(tmp_path / "own.pth"), device="cpu",
-                 overrides=[*QUICK, "backbone.freeze=['*']"])  # fmt: skip
+                 changes=[*QUICK, "backbone.freeze=['*']"])  # fmt: skip
     assert info["backbone_weights"]["file"] == "own.pth"
     model = Encoder.from_pretrained(tmp_path / "1")
     for name, value in state.items():
         assert torch.equal(model.backbone.state_dict()[name], value), name
     assert train_of(tmp_path / "1")["warmup"] == 0.1
     assert model.preprocess.height_width == (32, 32)
-    info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu", overrides=["train.epochs=1"])
+    info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu", changes=["train.epochs=1"])
     assert info["task"] == 2
     info = update(tmp_path / "1", photos / "2", tmp_path / "3", backbone=str(tmp_path / "own.pth"), device="cpu",
-                  overrides=["train.epochs=1"])  # fmt: skip
+                  changes=["train.epochs=1"])  # fmt: skip
     assert (info["start"], info["backbone_weights"]["file"]) == ("loaded", "own.pth")
     jobs = []
     monkeypatch.setattr("holdfast.train.versions.versions.train_version", lambda job, *others: jobs.append(job))
-    update_in_python(tmp_path / "1", photos / "2", tmp_path / "4", replace_with=tmp_path / "own.pth", device="cpu")
-    assert jobs[0].settings.backbone_options["weights"] == str(tmp_path / "own.pth")
+    update(tmp_path / "1", photos / "2", tmp_path / "4", backbone=tmp_path / "own.pth", device="cpu")
+    assert jobs[0].settings.backbone["weights"] == str(tmp_path / "own.pth")
     assert jobs[0].make_encoder().info["backbone_weights"]["file"] == "own.pth"
 
 
@@ -238,12 +235,12 @@ def test_own_code_with_a_preprocess_counts_as_trained(photos, tmp_path, monkeypa
     (tmp_path / "own_trained_nets.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     assert named_backbone("own_trained_nets:plain").input is None
-    start(photos / "1", tmp_path / "1", backbone="own_trained_nets:net", overrides=QUICK, device="cpu")
+    start(photos / "1", tmp_path / "1", backbone="own_trained_nets:net", changes=QUICK, device="cpu")
     assert train_of(tmp_path / "1")["resized_crop"] == 16
     with pytest.raises(HoldfastError, match="give --backbone own_trained_nets:net, or --recipe"):
         update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu")
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", backbone="own_trained_nets:net", device="cpu",
-                  overrides=["train.epochs=1"])  # fmt: skip
+                  changes=["train.epochs=1"])  # fmt: skip
     assert info["start"] == "previous"
     _built.clear()  # as in another process
     with pytest.raises(HoldfastError, match=r"run holdfast --code own_trained_nets:net"):
@@ -264,8 +261,8 @@ def test_the_whole_preprocess_of_own_code_is_used(tmp_path, monkeypatch):
     (tmp_path / "own_inputs.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     settings = default_settings(vectors=False, network="own_inputs:grey")
-    assert (settings.size, settings.colour, settings.fit.resized_crop) == (20, "grey", 16)
-    assert settings.preprocess == {"resize": 20, "mean": [0.3], "std": [0.2]}
+    assert (settings.data.size, settings.data.colour, settings.fit.resized_crop) == (20, "grey", 16)
+    assert settings.preprocess.model_dump(exclude={"unit"}) == {"resize": 20, "mean": [0.3], "std": [0.2]}
     with pytest.raises(HoldfastError, match="own_inputs:wide: takes images of 16 x 32; only square images"):
         named_backbone("own_inputs:wide")
     with pytest.raises(HoldfastError, match="own_inputs:cubic: scales images by bicubic"):
@@ -294,7 +291,7 @@ def test_photographs_without_a_named_network_are_commented(photos, tmp_path, mon
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = []
     quick = [*QUICK, "backbone.width=4"]
-    start(photos / "1", tmp_path / "1", overrides=quick, device="cpu", on_event=said.append)
+    start(photos / "1", tmp_path / "1", changes=quick, device="cpu", on_event=said.append)
     (note,) = [event.text for event in said if event.kind == "note"]
     assert note.startswith("the images have about 80 pixels a side; they are scaled to 64, and a small network is ")
     assert "--backbone timm:NAME or hf:NAME" in note
@@ -312,7 +309,7 @@ def test_mixed_precision_is_for_gpus(monkeypatch):
     [
         ({"backbone": "nowhere.pt"}, "nowhere.pt: no such file"),
         ({"backbone": "other.pth"}, "its network is not recognised .*backbone.weights"),
-        ({"backbone": "other.pth", "overrides": ["backbone.weights=other.pth"]}, "two files of weights"),
+        ({"backbone": "other.pth", "changes": ["backbone.weights=other.pth"]}, "two files of weights"),
         ({"backbone": "timm:unknown"}, "backbone timm:unknown: Unknown architecture"),
         (
             {"backbone": "timm:missing"},

@@ -12,14 +12,9 @@ from letters_on_disk import SIZE, rolled, write_folder
 from holdfast.core.checksums import write_checksums
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
-from holdfast.train.engine import FitOptions
 from holdfast.train.engine.slots import grow_models
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
 from holdfast.train.tensor_files import write_torch
-from holdfast.train.versions import VersionSettings
-from holdfast.train.versions import start as start_in_python
-from holdfast.train.versions import update as update_in_python
+from holdfast.train.versions import VersionSettings, start, update
 
 OWN_NETWORK = """
 import torch
@@ -87,19 +82,19 @@ def test_a_model_folder_cannot_name_a_method_to_import(first, second, photos, ou
     recipe.write_text(recipe.read_text().replace('name = "simplex_hoc"', 'name = "unwanted:Method"'))
     write_checksums(copied)
     with pytest.raises(HoldfastError, match=r"unknown method 'unwanted:Method'"):
-        update_in_python(copied, photos / "3", out, device="cpu")
+        update(copied, photos / "3", out, device="cpu")
 
 
 def test_classes_that_were_renamed_are_another_job(photos, recipe, tmp_path):
     data = shutil.copytree(photos / "1", tmp_path / "data")
-    start(data, tmp_path / "1", recipe=str(recipe), device="cpu")
+    start(data, tmp_path / "1", settings=recipe, device="cpu")
     (data / "01").rename(data / "01b")
     with pytest.raises(HoldfastError, match=r"holds another version \(different: classes\)"):
-        start(data, tmp_path / "1", recipe=str(recipe), device="cpu")
+        start(data, tmp_path / "1", settings=recipe, device="cpu")
 
 
 def test_another_size_before_the_crop(first, photos, out):
-    refused(r"preprocess\.resize: 20, but .* has none", first, photos / "2", out, overrides=["preprocess.resize=20"])
+    refused(r"preprocess\.resize: 20, but .* has none", first, photos / "2", out, changes=["preprocess.resize=20"])
 
 
 def test_an_edited_description_is_refused_wherever_the_model_is_read(copied):
@@ -129,13 +124,13 @@ def test_nothing_to_train(photos, tmp_path, out, recipe):
     """As many slots as leave the encoder without a projection, and the network frozen."""
     still = ["method.slots=33", 'backbone.freeze=["*"]']
     with pytest.raises(HoldfastError, match="nothing trains: all of the encoder is frozen"):
-        start(photos / "1", out, recipe=str(recipe), overrides=still, device="cpu")
+        start(photos / "1", out, settings=recipe, changes=still, device="cpu")
     assert not out.exists()
     kept = [still[0], "buffer.per_class=1000"]
-    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=kept, device="cpu")
+    start(photos / "1", tmp_path / "1", settings=recipe, changes=kept, device="cpu")
     refused("nothing to train on: .* give images that are new to the model", tmp_path / "1", photos / "1", out)
     frozen = ["backbone.name=small", "backbone.width=8", still[1]]
-    refused("nothing trains", tmp_path / "1", photos / "2", out, recipe=str(recipe), overrides=[*still[:1], *frozen])
+    refused("nothing trains", tmp_path / "1", photos / "2", out, settings=recipe, changes=[*still[:1], *frozen])
 
 
 def test_a_file_of_the_model_is_gone(copied, photos, out):
@@ -147,7 +142,7 @@ def test_a_file_of_the_model_is_gone(copied, photos, out):
 def test_buffered_files(how, letters, recipe, photos, tmp_path, out):
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
     model = tmp_path / "1"
-    start(here, model, recipe=str(recipe), device="cpu")
+    start(here, model, settings=recipe, device="cpu")
     for item in json.loads((model / "buffer.json").read_text())["images"][:2]:
         file = tmp_path / "here" / item["path"].split("/here/")[1]
         file.unlink() if how == "gone" else file.write_bytes(file.read_bytes() + b"\0")
@@ -156,7 +151,7 @@ def test_buffered_files(how, letters, recipe, photos, tmp_path, out):
 
 def test_held_out_files_that_are_gone_are_left_out(letters, recipe, photos, tmp_path, out):
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
-    start(here, tmp_path / "1", recipe=str(recipe), device="cpu")
+    start(here, tmp_path / "1", settings=recipe, device="cpu")
     held = json.loads((tmp_path / "1" / "held_out.json").read_text())["images"]
     (tmp_path / "here" / held[0]["path"].split("/here/")[1]).unlink()
     told = []
@@ -174,7 +169,7 @@ def test_data(first, tmp_path, photos, out):
     refused("not a folder with one folder per class or a CSV", first, tmp_path / "a.txt", out)
     refused("x.png: not readable as an image", first, tmp_path / "bad", out)
     with pytest.raises(HoldfastError, match=r"3 new classes, but 2 of 2 slots are free.*--set method.slots=3, or more"):
-        start(photos / "1", out, device="cpu", overrides=["backbone.name=small", "method.slots=2"])
+        start(photos / "1", out, device="cpu", changes=["backbone.name=small", "method.slots=2"])
     assert not out.exists()
 
 
@@ -186,7 +181,7 @@ def test_more_classes_than_slots(copied, letters, tmp_path, out):
 
 def test_a_recipe_that_contradicts_the_model(first, recipe, photos, out):
     def contradicts(words, *overrides):
-        refused(words, first, photos / "2", out, recipe=str(recipe), overrides=list(overrides))
+        refused(words, first, photos / "2", out, settings=recipe, changes=list(overrides))
 
     contradicts("method.name: er, but .* was trained with simplex_hoc", "method.name=er")
     contradicts("method.slots: 13, but .* has 12; .*slots grow", "method.slots=13")
@@ -213,8 +208,8 @@ def test_other_things(first, photos, tmp_path, out):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
     for call in (
-        start_in_python,
-        partial(update_in_python, first),
+        start,
+        partial(update, first),
     ):  # before the data, which may take an hour, are read
         with pytest.raises(HoldfastError, match="not empty and not an unfinished version"):
             call(tmp_path / "no data", tmp_path / "mine", device="cpu")
@@ -226,16 +221,16 @@ def test_a_model_folder_among_the_classes(first, letters, recipe, tmp_path, monk
     monkeypatch.chdir(data)
     for out in ("models/1", tmp_path / "data" / "03" / "1"):
         with pytest.raises(HoldfastError, match=r"inside .*, where it would be read as a class; choose another --out"):
-            start(Path("."), Path(out), recipe=str(recipe), device="cpu")
+            start(Path("."), Path(out), settings=recipe, device="cpu")
         with pytest.raises(HoldfastError, match=r"inside .*, where it would be read as a class; choose another --out"):
             update(first, data, Path(out), device="cpu")
     assert everything_in(data) == before
-    start(Path("."), Path(".models/1"), recipe=str(recipe), device="cpu")  # hidden folders are not read
+    start(Path("."), Path(".models/1"), settings=recipe, device="cpu")  # hidden folders are not read
 
 
 def test_a_place_that_may_not_be_written_is_found_before_the_data_are_read(first, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    for call in (start_in_python, partial(update_in_python, first)):
+    for call in (start, partial(update, first)):
         with pytest.raises(HoldfastError, match=f"{tmp_path} may not be written to; choose another folder"):
             call(tmp_path / "no data", tmp_path / "models" / "2", device="cpu")
     assert not any(tmp_path.iterdir())
@@ -250,14 +245,14 @@ def test_code_of_ones_own_is_named_by_a_recipe_and_never_by_a_folder(recipe, pho
         'name = "small"\nwidth = 8', 'name = "my_tower_of_tests:tower"\nfreeze = ["stem"]'
     )
     own.write_text(text + "\n[train.lr_groups]\nprojection = 0.5\n")
-    start(photos / "1", tmp_path / "1", recipe=str(own), device="cpu")
+    start(photos / "1", tmp_path / "1", settings=own, device="cpu")
     refused(
         "its network is code of your own, my_tower_of_tests:tower.*give --backbone .*, or --recipe",
         tmp_path / "1",
         photos / "2",
         out,
     )
-    info = update(tmp_path / "1", photos / "2", out, recipe=str(own), device="cpu")
+    info = update(tmp_path / "1", photos / "2", out, settings=own, device="cpu")
     assert info["task"] == 2
 
 
@@ -265,7 +260,7 @@ def test_a_replacement_whose_slots_do_not_agree(first, recipe, photos, tmp_path,
     """Another K, other owners, and no record: refused by name before anything is trained."""
 
     def made(name, data, *overrides):
-        start(data, tmp_path / name, recipe=str(recipe), overrides=["train.epochs=1", *overrides], device="cpu")
+        start(data, tmp_path / name, settings=recipe, changes=["train.epochs=1", *overrides], device="cpu")
         return str(tmp_path / name)
 
     more = made("more", photos / "1", "method.slots=14")
@@ -282,7 +277,7 @@ def test_a_replacement_whose_slots_do_not_agree(first, recipe, photos, tmp_path,
 def test_a_network_or_weights_that_do_not_fit(photos, recipe, tmp_path, out):
     def refused_at_the_start(words, *overrides):
         with pytest.raises(HoldfastError, match=words) as caught:
-            start(photos / "1", out, recipe=str(recipe), overrides=list(overrides), device="cpu")
+            start(photos / "1", out, settings=recipe, changes=list(overrides), device="cpu")
         assert "\n" not in str(caught.value)
         assert not out.exists()
 
@@ -301,13 +296,13 @@ def test_a_broken_image_is_refused_by_the_first_version_even_if_held_out(photos,
         bad = tmp_path / "data" / "00" / "bad.png"
         bad.write_bytes(bytes([number]))
         with pytest.raises(HoldfastError, match=r"bad.png: not readable as an image"):
-            start(tmp_path / "data", tmp_path / str(number), recipe=str(recipe), device="cpu")
+            start(tmp_path / "data", tmp_path / str(number), settings=recipe, device="cpu")
         assert not (tmp_path / str(number)).exists()
 
 
 def test_what_differs_from_the_work_begun_is_named(first, second, photos):
     with pytest.raises(HoldfastError, match=r"holds another version \(different: train.lr\)"):
-        update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.5"])
+        update(first, photos / "2", second, device="cpu", changes=["train.lr=0.5"])
     with pytest.raises(HoldfastError, match=r"\(different: images, "):
         update(first, photos / "3", second, device="cpu")
 
@@ -316,12 +311,12 @@ def test_a_model_that_scales_images_otherwise_than_training_does(photos, tmp_pat
     """It would be trained and checked on other pixels than it embeds."""
     preprocess = Preprocess(size=SIZE, mean=(0.4,), std=(0.3,), colour="grey", interpolation="bicubic")
     Encoder(build_backbone("small", width=8), preprocess=preprocess).save_pretrained(tmp_path / "own")
-    settings = VersionSettings("er", fit=FitOptions(epochs=1))
+    settings = VersionSettings(method={"name": "er"}, train={"epochs": 1})
     with pytest.raises(HoldfastError, match="own: scales images by bicubic; training from files is bilinear only"):
-        update_in_python(tmp_path / "own", photos / "1", out, settings=settings, device="cpu")
+        update(tmp_path / "own", photos / "1", out, settings=settings, device="cpu")
 
 
 def test_options_of_scenarios_are_refused():
     """A first version has nothing to be compared with, and an update is compared with the version before."""
     with pytest.raises(HoldfastError, match=r"train\.random_reference is for scenarios"):
-        VersionSettings.from_tables({"method": {"name": "er"}, "train": {"random_reference": True}})
+        VersionSettings(method={"name": "er"}, train={"random_reference": True})

@@ -4,12 +4,10 @@ import shutil
 
 import pytest
 
-from holdfast.core import storage
 from holdfast.core.errors import HoldfastError
 from holdfast.train import versions as lifecycle
-from holdfast.train.engine import Cancellation, Cancelled, FitOptions
-from holdfast.train.experiments.update_recipes import start_from_recipe
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
+from holdfast.train.engine import Cancellation, Cancelled
+from holdfast.train.versions import start, update
 from killed_runs import DEAD, die_at_sync, exit_code
 
 
@@ -29,9 +27,6 @@ def test_interrupted_between_two_steps(first, second, photos, tmp_path):
     with pytest.raises(Cancelled):
         update(first, photos / "2", tmp_path / "2", device="cpu", on_event=stop, cancel=cancel)
     assert (tmp_path / "2" / "checkpoint.safetensors").exists()
-    request = storage.read_json(tmp_path / "2" / "update.json")
-    del request["recipe"]["train"]["warmup"]  # as an earlier version of Holdfast, which did not have this option
-    storage.write_json(tmp_path / "2" / "update.json", request)
     steps = []
     update(first, photos / "2", tmp_path / "2", device="cpu", on_event=steps.append)
     done = next(event.step for event in steps if event.kind == "begin")
@@ -48,7 +43,7 @@ def test_what_is_done_is_left_alone(first, second, photos):
     with pytest.raises(HoldfastError, match="holds another version"):
         update(first, photos / "3", second, device="cpu")
     with pytest.raises(HoldfastError, match="holds another version"):
-        update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.01"])
+        update(first, photos / "2", second, device="cpu", changes=["train.lr=0.01"])
 
 
 def test_a_kill_after_the_last_write_leaves_no_checkpoint(first, second, photos, tmp_path):
@@ -84,9 +79,9 @@ def test_python_and_recipes_describe_the_same_version(first, second, photos, rec
     before = {file: file.stat().st_mtime_ns for file in second.rglob("*")}
     assert lifecycle.update(first, photos / "2", second, device="cpu")["task"] == 2
     assert {file: file.stat().st_mtime_ns for file in second.rglob("*")} == before
-    settings = lifecycle.VersionSettings(backbone="small", size=16, fit=FitOptions(epochs=1))
+    settings = lifecycle.VersionSettings(backbone={"name": "small"}, data={"size": 16}, train={"epochs": 1})
     lifecycle.start(photos / "1", tmp_path / "1", settings=settings, device="cpu")
     recorded = str(tmp_path / "1" / "recipe.toml")
-    assert start_from_recipe(photos / "1", tmp_path / "1", recipe=recorded, device="cpu")["task"] == 1
-    with pytest.raises(HoldfastError, match=r"unknown option of SimplexHOC 'nothing'"):
-        lifecycle.start(photos / "1", tmp_path / "2", settings=lifecycle.VersionSettings(method_options={"nothing": 1}))
+    assert start(photos / "1", tmp_path / "1", settings=recorded, device="cpu")["task"] == 1
+    with pytest.raises(HoldfastError, match=r"method.nothing: unknown key"):
+        lifecycle.VersionSettings(method={"name": "simplex_hoc", "nothing": 1})

@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast import FitOptions, VersionSettings, start, update
+from holdfast import VersionSettings, start, update
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine.slots import grow_models
 from holdfast.train.scenarios import SlotRegistry
 
 DIM = 10
-OPTIONS = {"placing": "means", "layer": "identity", "length": 16.0, "first_length": 16.0, "lambda": 0.5}
-
-FIT = FitOptions(epochs=2, batch_size=32, lr=0.01, crop_padding=0, flip=False)
-SETTINGS = VersionSettings("simplex_hoc", OPTIONS, backbone="identity", fit=FIT)
+METHOD = {
+    "name": "simplex_hoc", "slots": 20, "placing": "means", "layer": "identity", "length": 16.0, "first_length": 16.0,
+    "lambda": 0.5,
+}  # fmt: skip
+FIT = {"epochs": 2, "batch_size": 32, "lr": 0.01}
+SETTINGS = VersionSettings(method=METHOD, backbone={"name": "identity"}, train=FIT)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def models(tmp_path_factory):
         labels = np.repeat(classes, 30)
         items = centres[labels] + 0.2 * random.standard_normal((90, DIM))
         np.savez(top / f"{number}.npz", features=items.astype(np.float32), labels=labels)
-    start(top / "1.npz", top / "m1", settings=SETTINGS, slots=20, device="cpu")
+    start(top / "1.npz", top / "m1", settings=SETTINGS, device="cpu")
     update(top / "m1", top / "2.npz", top / "m2", device="cpu")
     return top
 
@@ -59,7 +61,7 @@ def test_a_grown_model_is_updated(models, tmp_path):
 
 
 def test_a_replaced_head_begins_in_the_old_space(models, tmp_path):
-    info = update(models / "m2", models / "3.npz", tmp_path / "m3", replace_with="identity", device="cpu")
+    info = update(models / "m2", models / "3.npz", tmp_path / "m3", backbone="identity", device="cpu")
     assert len(info["slots"]["turns"]) == 3
     items = np.load(models / "1.npz")["features"]
     new, old = (Encoder.from_pretrained(folder).encode(items) for folder in (tmp_path / "m3", models / "m2"))
@@ -71,6 +73,6 @@ def test_a_replacement_that_was_turned_apart_is_refused(models, tmp_path):
     pack = np.load(models / "1.npz")
     stretched = pack["features"] * np.linspace(0.2, 3, DIM, dtype=np.float32)
     np.savez(tmp_path / "1.npz", features=stretched, labels=pack["labels"])
-    start(tmp_path / "1.npz", tmp_path / "other", settings=SETTINGS, slots=20, device="cpu")
+    start(tmp_path / "1.npz", tmp_path / "other", settings=SETTINGS, device="cpu")
     with pytest.raises(HoldfastError, match=r"other: .*turned in different ways"):
-        update(models / "m2", models / "3.npz", tmp_path / "m3", replace_with=tmp_path / "other", device="cpu")
+        update(models / "m2", models / "3.npz", tmp_path / "m3", backbone=tmp_path / "other", device="cpu")

@@ -10,9 +10,7 @@ import pytest
 from holdfast.cli.start import print_version
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
-from holdfast.train.versions import start as start_in_python
+from holdfast.train.versions import start, update
 
 WIDTH, PER_CLASS = 12, 14
 FEW = ["train.epochs=2", "backbone.name=mlp", "backbone.hidden=16", "backbone.width=8", "method.slots=10",
@@ -34,7 +32,7 @@ def write_vectors(path, classes, width=WIDTH, **more):
 def here(tmp_path_factory):
     """Two deliveries, ``1.npz`` and ``2.npz``, and the versions ``1`` and ``2`` trained on them."""
     top = tmp_path_factory.mktemp("vectors")
-    start(write_vectors(top / "1.npz", range(3)), top / "1", overrides=FEW, device="cpu")
+    start(write_vectors(top / "1.npz", range(3)), top / "1", changes=FEW, device="cpu")
     update(top / "1", write_vectors(top / "2.npz", range(3, 6)), top / "2", device="cpu")
     return top
 
@@ -55,7 +53,7 @@ def test_two_versions(here, capsys):
 
 def test_the_default_head(here, tmp_path):
     """It has the size of the vectors and no slots, begins as the identity, and the next version keeps its recipe."""
-    info = start(here / "1.npz", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    info = start(here / "1.npz", tmp_path / "1", changes=["train.epochs=2"], device="cpu")
     assert (info["method"], info["slots"]["num_slots"]) == ("cosine_hoc", 3)
     first, vectors = Encoder.from_pretrained(tmp_path / "1"), np.load(here / "1.npz")["features"]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -72,13 +70,11 @@ def test_the_default_head(here, tmp_path):
         True,
     )
     assert not np.allclose(second.encode(vectors), first.encode(vectors), atol=1e-6)
-    with pytest.raises(HoldfastError, match="the method cosine_hoc has none"):
-        start_in_python(here / "1.npz", tmp_path / "3", slots=10, device="cpu")
 
 
 def test_suffixes_in_upper_case(here, tmp_path):
     shutil.copy(here / "1.npz", tmp_path / "V.NPZ")
-    info = start(tmp_path / "V.NPZ", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    info = start(tmp_path / "V.NPZ", tmp_path / "1", changes=["train.epochs=2"], device="cpu")
     assert info["task"] == 1
 
 
@@ -88,7 +84,7 @@ def test_a_gallery_of_models_without_slots(here, tmp_path):
     from holdfast import Gallery
     from holdfast.gallery import Item
 
-    start(here / "1.npz", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    start(here / "1.npz", tmp_path / "1", changes=["train.epochs=2"], device="cpu")
     update(tmp_path / "1", here / "2.npz", tmp_path / "2", device="cpu")
     old, new = (Encoder.from_pretrained(tmp_path / name) for name in ("1", "2"))
     rows = np.load(here / "1.npz")["features"]
@@ -104,7 +100,7 @@ def test_the_buffer_is_known_by_content(here, tmp_path):
     whole = dict(np.load(here / "1.npz"))
     turned = tmp_path / "1.npz"
     np.savez(turned, **{name: values[::-1] for name, values in whole.items()})
-    start(turned, tmp_path / "1", overrides=[*FEW, "buffer.embed=true"], device="cpu")
+    start(turned, tmp_path / "1", changes=[*FEW, "buffer.embed=true"], device="cpu")
     weights = (tmp_path / "1" / "model.safetensors").read_bytes()
     assert weights == (here / "1" / "model.safetensors").read_bytes()
     turned.unlink()
@@ -115,7 +111,7 @@ def test_the_buffer_is_known_by_content(here, tmp_path):
 
 def test_a_split_called_train(here, tmp_path):
     split = np.array(["train", "test"] * (3 * PER_CLASS // 2))
-    info = start(write_vectors(tmp_path / "s.npz", range(3), split=split), tmp_path / "s", overrides=FEW, device="cpu")
+    info = start(write_vectors(tmp_path / "s.npz", range(3), split=split), tmp_path / "s", changes=FEW, device="cpu")
     held = json.loads((tmp_path / "s" / "held_out.json").read_text())["images"]
     assert info["data"]["images"] + len(held) == 3 * PER_CLASS // 2
 
@@ -132,18 +128,18 @@ def test_refusals(here, photos, first, tmp_path):
     refused("this model takes vectors; give an npz or parquet file", here / "1", photos / "2")
     refused("holds vectors, and this model takes images; give a folder", first, here / "2.npz")
     refused("no such file", here / "1", tmp_path / "none.npz")
-    refused("train.flip is for images", here / "1", here / "2.npz", overrides=["train.flip=true"])
-    refused("preprocess.unit: true, but .* has false", here / "1", here / "2.npz", overrides=["preprocess.unit=true"])
-    refused("data.size: unknown key; known here: features, labels", here / "1", here / "2.npz",
-            overrides=["data.size=32"])  # fmt: skip
+    refused("train.flip is for images", here / "1", here / "2.npz", changes=["train.flip=true"])
+    refused("preprocess.unit: true, but .* has false", here / "1", here / "2.npz", changes=["preprocess.unit=true"])
+    refused("data.size is for images, and these are vectors", here / "1", here / "2.npz",
+            changes=["data.size=32"])  # fmt: skip
     with pytest.raises(HoldfastError, match="the backbone takes no vectors of 12"):
-        start(here / "1.npz", tmp_path / "out", overrides=["backbone.name=small"], device="cpu")
+        start(here / "1.npz", tmp_path / "out", changes=["backbone.name=small"], device="cpu")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_changed(here, tmp_path):
     mine = write_vectors(tmp_path / "mine.npz", range(3))
-    start(mine, tmp_path / "1", overrides=FEW, device="cpu")
+    start(mine, tmp_path / "1", changes=FEW, device="cpu")
     whole = dict(np.load(mine))
     np.savez(mine, features=whole["features"] + 1, labels=whole["labels"])
     with pytest.raises(HoldfastError, match=r"buffered vectors: 9 of 9 are changed .*--buffer-from"):

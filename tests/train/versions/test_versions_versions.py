@@ -22,10 +22,7 @@ from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine.slots import grow_models
 from holdfast.train.events import Note
-from holdfast.train.experiments.update_recipes import start_from_recipe as start
-from holdfast.train.experiments.update_recipes import update_from_recipe as update
-from holdfast.train.versions import VersionSettings
-from holdfast.train.versions import update as update_in_python
+from holdfast.train.versions import start, update
 from holdfast.train.versions.samples import ImageFiles, Sample, held_out_mask
 
 
@@ -81,19 +78,19 @@ def test_an_update_has_about_as_many_steps_as_the_version_before(first, photos, 
         "1 epoch instead of 2: about as many steps as the model before was trained; --set train.epochs=N sets another "
         "number"
     ]
-    assert trained("given", overrides=["train.epochs=2"])[:2] == (2, [])
+    assert trained("given", changes=["train.epochs=2"])[:2] == (2, [])
 
 
 def test_the_first_update_of_the_default_network_has_half_the_steps(photos, tmp_path, monkeypatch):
     """Version 1: 4 epochs. An epoch of an update has as many steps as one of version 1 or more."""
     monkeypatch.setattr("holdfast.train.versions.versions.FEWEST_EPOCHS", 1)
     small = ["train.batch_size=8", "backbone.width=4", "buffer.per_class=3", "held_out.share=0.3", "train.epochs=4"]
-    start(photos / "1", tmp_path / "1", overrides=small, device="cpu")
+    start(photos / "1", tmp_path / "1", changes=small, device="cpu")
     events, steps = [], {}
     for number, data in ((2, "1"), (3, "all")):
         model, out = tmp_path / str(number - 1), tmp_path / str(number)
         extra = ["train.batch_size=8"]  # a setting that is not about the length
-        info = update(model, photos / data, out, device="cpu", overrides=extra, on_event=events.append)
+        info = update(model, photos / data, out, device="cpu", changes=extra, on_event=events.append)
         recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
         per_epoch = steps_per_epoch(info["data"]["images"], info["data"]["replayed"], 8)
         steps[number] = recipe["train"]["epochs"], per_epoch
@@ -146,7 +143,7 @@ def test_new_images_of_known_classes_alone(first, letters, photos, tmp_path):
         folder = tmp_path / "more" / "01"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(255 - letters.images[12 + row, ..., 0]).save(folder / f"{row}.png")
-    info = update(first, tmp_path / "more", tmp_path / "2", device="cpu", overrides=["buffer.per_class=4"])
+    info = update(first, tmp_path / "more", tmp_path / "2", device="cpu", changes=["buffer.per_class=4"])
     assert info["classes"] == ["00", "01", "02"]
     assert info["data"]["new_classes"] == 0
     assert info["slots"] == Encoder.from_pretrained(first).info["slots"]
@@ -163,7 +160,7 @@ def test_the_whole_folder_again(first, photos, tmp_path):
 
 def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_path):
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
-    start(here, tmp_path / "1", recipe=str(recipe), overrides=["buffer.embed=true"], device="cpu")
+    start(here, tmp_path / "1", settings=recipe, changes=["buffer.embed=true"], device="cpu")
     shutil.rmtree(here)
     update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu")
     assert weights(tmp_path / "2") == weights(second)
@@ -175,19 +172,19 @@ def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_
 def test_a_held_out_path_may_come_again_with_other_content(letters, recipe, tmp_path):
     """As a folder that is emptied and filled with images of the same names every month."""
     here = write_folder(letters, (0, 1, 2), tmp_path / "here")
-    start(here, tmp_path / "1", recipe=str(recipe), overrides=["buffer.embed=true"], device="cpu")
+    start(here, tmp_path / "1", settings=recipe, changes=["buffer.embed=true"], device="cpu")
     for file in here.rglob("*.png"):
         with Image.open(file) as image:
             changed = Image.fromarray(255 - np.asarray(image))
         changed.save(file)
-    info = update(tmp_path / "1", here, tmp_path / "2", device="cpu", overrides=["held_out.share=0.8"])
+    info = update(tmp_path / "1", here, tmp_path / "2", device="cpu", changes=["held_out.share=0.8"])
     paths = [item["path"] for item in images_of(tmp_path / "2", "held_out")]
     assert len(paths) > len(set(paths))
     assert info["task"] == 2
 
 
 def test_an_update_with_images_of_some_known_classes_only(photos, recipe, tmp_path):
-    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=["buffer.per_class=0"], device="cpu")
+    start(photos / "1", tmp_path / "1", settings=recipe, changes=["buffer.per_class=0"], device="cpu")
     shutil.copytree(photos / "1" / "00", tmp_path / "more" / "00")
     shutil.copytree(photos / "1" / "01", tmp_path / "more" / "01")
     info = update(tmp_path / "1", tmp_path / "more", tmp_path / "2", device="cpu")
@@ -220,10 +217,10 @@ def test_slots_that_were_grown(first, letters, tmp_path, monkeypatch):
 def test_another_network(method, first, photos, recipe, tmp_path):
     if method != "simplex_hoc":
         own = [f"method.name={method}"]
-        start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cpu")
+        start(photos / "1", tmp_path / "1", settings=recipe, changes=own, device="cpu")
         first = tmp_path / "1"
     wider = ["backbone.width=10"]
-    info = update(first, photos / "2", tmp_path / "2", backbone="small", overrides=wider, device="cpu")
+    info = update(first, photos / "2", tmp_path / "2", backbone="small", changes=wider, device="cpu")
     encoder = Encoder.from_pretrained(tmp_path / "2")
     assert encoder.feature_dim == 40
     assert encoder.preprocess == Encoder.from_pretrained(first).preprocess
@@ -238,7 +235,7 @@ def test_another_network(method, first, photos, recipe, tmp_path):
 
 def test_another_model(first, photos, recipe, tmp_path):
     wider = ["backbone.width=10", "seed=8"]
-    start(photos / "1", tmp_path / "other", recipe=str(recipe), overrides=wider, device="cpu")
+    start(photos / "1", tmp_path / "other", settings=recipe, changes=wider, device="cpu")
     info = update(first, photos / "2", tmp_path / "2", backbone=str(tmp_path / "other"), device="cpu")
     assert Encoder.from_pretrained(tmp_path / "2").feature_dim == 40
     assert info["origin"]["model"] == "other"
@@ -289,17 +286,16 @@ def test_holding_out_takes_time_in_proportion_to_the_samples():
 
 def test_parts_of_the_network_are_frozen_in_an_update(first, photos, tmp_path):
     overrides = ['backbone.freeze=["stages"]']
-    update(first, photos / "2", tmp_path / "2", overrides=overrides, device="cpu")
+    update(first, photos / "2", tmp_path / "2", changes=overrides, device="cpu")
     old, new = (Encoder.from_pretrained(folder).state_dict() for folder in (first, tmp_path / "2"))
     frozen = [name for name in old if name.startswith("backbone.stages") and "weight" in name]
     assert frozen
     assert all(torch.equal(old[name], new[name]) for name in frozen)
     assert tomllib.loads((tmp_path / "2" / "recipe.toml").read_text())["backbone"] == {"freeze": ["stages"]}
     with pytest.raises(HoldfastError, match=r"holds another version \(different: backbone\.freeze\)"):
-        update(first, photos / "2", tmp_path / "2", overrides=['backbone.freeze=["stages.0"]'], device="cpu")
-    settings = VersionSettings(backbone_options={"width": 3})
-    with pytest.raises(HoldfastError, match=r"backbone\.width: needs backbone\.name"):
-        update_in_python(first, photos / "2", tmp_path / "3", settings=settings, device="cpu")
+        update(first, photos / "2", tmp_path / "2", changes=['backbone.freeze=["stages.0"]'], device="cpu")
+    with pytest.raises(HoldfastError, match=r"backbone\.name: missing"):
+        update(first, photos / "2", tmp_path / "3", changes=["backbone.width=3"], device="cpu")
 
 
 def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
@@ -314,7 +310,7 @@ def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
     recipe = str(tiny_run / "recipe.toml")
     slots = ["method.slots=12", "train.epochs=1"]
     info = update(
-        model, photos / "1", tmp_path / "4", recipe=recipe, overrides=slots, device="cpu", on_event=told.append
+        model, photos / "1", tmp_path / "4", settings=recipe, changes=slots, device="cpu", on_event=told.append
     )
     assert info["task"] == 4
     (warned,) = (event.text for event in told if event.kind == "warning")
@@ -324,7 +320,7 @@ def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
 
 def test_from_a_pre_trained_model_slots_go_from_the_right(toy_models, photos, recipe, tmp_path):
     slots = ["method.slots=20", "preprocess={}"]
-    info = update(toy_models / "four-simplex", photos / "1", tmp_path / "1", recipe=str(recipe), overrides=slots,
+    info = update(toy_models / "four-simplex", photos / "1", tmp_path / "1", settings=recipe, changes=slots,
                   device="cpu")  # fmt: skip
     assert info["task"] == 1
     assert [info["slots"]["owners"][name] for name in ("00", "01", "02")] == [19, 18, 17]
@@ -343,7 +339,7 @@ def test_a_lost_buffer_is_drawn_anew(second, first, photos, tmp_path):
 @pytest.mark.parametrize("method", ["simplex_hoc", "simplex_hoc_views"])
 def test_on_a_gpu(method, photos, recipe, tmp_path):
     own = ["method.slots=12", f"method.name={method}"]
-    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cuda")
+    start(photos / "1", tmp_path / "1", settings=recipe, changes=own, device="cuda")
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cuda")
     assert len(info["evidence"]) == 3
     verify_checksums(tmp_path / "2")

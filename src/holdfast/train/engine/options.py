@@ -1,7 +1,7 @@
 """Options of training that do not belong to a method."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -95,6 +95,10 @@ class FitOptions:
     checkpoint_minutes: float = 5.0
     random_reference: bool = False
     seed: int = 0
+
+    def table(self) -> dict[str, Any]:
+        """As the table ``train`` of a recipe, which names the seed elsewhere."""
+        return {key: value for key, value in asdict(self).items() if key != "seed"}
 
     def __post_init__(self) -> None:
         for name, kinds in (

@@ -32,7 +32,7 @@ def finished_run(folder: RunFolder) -> tuple[dict[str, Any], list[ModelFeatures]
     if len(models) != len(record["tasks"]):
         raise HoldfastError(
             f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
-            f"{len(record['tasks'])}; run holdfast run ... --resume to compute what is missing"
+            f"{len(record['tasks'])}; repeat holdfast run to compute what is missing"
         )
     return record, models
 

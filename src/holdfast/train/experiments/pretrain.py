@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from holdfast.core.environment import describe
 from holdfast.core.errors import HoldfastError
@@ -31,14 +30,10 @@ from holdfast.train.experiments.assemble import SharedData, method_maker
 from holdfast.train.experiments.execute import claim_folder
 from holdfast.train.experiments.models import PretrainedModels, head_of
 from holdfast.train.experiments.schema import (
-    PreprocessSection,
     Recipe,
-    Strict,
+    TrainingTables,
     backbone_section,
     dataset_section,
-    method_section,
-    train_section,
-    validated,
 )
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
@@ -46,7 +41,7 @@ from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import SlotRegistry, Task, next_task
 
 
-class PretrainTables(Strict):
+class PretrainTables(TrainingTables):
     """The top level of a recipe for ``holdfast pretrain``.
 
     namespace: put before class names in the slot record; default: the name of the dataset.
@@ -54,16 +49,10 @@ class PretrainTables(Strict):
     are taken in class order, so that the first 50 classes have the same slots in a model of 100 classes.
     """
 
-    title: str = ""
-    seed: int = Field(0, ge=0)
     namespace: str | None = None
     slots_from: str | None = None
     data: dict[str, Any]
     backbone: dict[str, Any]
-    method: dict[str, Any]
-    methods: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    train: dict[str, Any] = Field(default_factory=dict)
-    preprocess: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,15 +72,10 @@ def check_pretrain_recipe(raw: Mapping[str, Any]) -> PretrainRecipe:
     """Check the tables of a recipe for ``holdfast pretrain`` and fill in defaults."""
     if "scenario" in raw:
         raise HoldfastError("a recipe of several tasks, which holdfast run trains; leave out the table scenario")
-    top = validated(PretrainTables, raw, "")
-    for name, options in top.pop("methods").items():
-        method_section({"name": name, **options}, f"methods.{name}")
-    top["data"] = dataset_section(top["data"], "data")
-    top["backbone"] = backbone_section(top["backbone"])
-    top["method"] = method_section(top["method"], "method")
-    top["train"] = train_section(top["train"], vectors=top["data"]["name"] == "vectors")
-    top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
-    return PretrainRecipe(top)
+    tables = PretrainTables(**raw)
+    data = dataset_section(tables.data, "data")
+    top = tables.checked(vectors=data["name"] == "vectors")
+    return PretrainRecipe({**top, "data": data, "backbone": backbone_section(tables.backbone)})
 
 
 def pretrain(

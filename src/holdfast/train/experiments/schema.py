@@ -26,55 +26,81 @@ from holdfast.train.scenarios import SCENARIOS
 from holdfast.train.toml_text import to_toml
 
 
-class Strict(BaseModel):
+class Table(BaseModel):
     """A table of a recipe: unknown keys and values of another type are refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class RunTables(Strict):
-    """The top level of a recipe for ``holdfast run``.
-
-    methods: options of further methods, used if another method is set by name.
-    """
-
-    title: str = ""
-    seed: int = Field(0, ge=0)
-    data: dict[str, Any]
-    scenario: dict[str, Any]
-    backbone: dict[str, Any] | None = None
-    method: dict[str, Any]
-    methods: dict[str, dict[str, Any]] = {}
-    train: dict[str, Any] = {}
-    preprocess: dict[str, Any] = {}
-    evaluation: dict[str, Any] = {}
-
-
-class PreprocessSection(Strict):
+class PreprocessTable(Table):
     """mean, std, resize: for images.
     unit: scale vectors to length 1.
     """
 
     mean: list[float] | None = None
     std: list[float] | None = None
-    resize: int | None = Field(None, ge=1)
+    resize: int | None = Field(default=None, ge=1)
     unit: bool | None = None
 
 
-class EvaluationSection(Strict):
+class TrainingTables(Table):
+    """What every recipe has: one that runs a scenario, pre-trains one model, or trains a version.
+
+    methods: options of further methods, used if another method is set by name.
+    """
+
+    title: str = ""
+    seed: int = Field(default=0, ge=0)
+    method: dict[str, Any]
+    methods: dict[str, dict[str, Any]] = Field(default={}, exclude=True)
+    backbone: dict[str, Any] | None = None
+    train: dict[str, Any] = {}
+    preprocess: PreprocessTable = PreprocessTable()
+
+    def __init__(self, **values: Any) -> None:
+        """Errors are one line that names the wrong key."""
+        _refuse_non_json(values, "")
+        try:
+            super().__init__(**{key: _as_json(value) for key, value in values.items()})
+        except ValidationError as error:
+            raise HoldfastError(_one_line(error, type(self), "")) from None
+
+    def checked(self, *, vectors: bool) -> dict[str, Any]:
+        """The tables with every default, once the options of method, network and training are checked.
+
+        vectors: whether the samples are vectors, for which image augmentation is switched off.
+        """
+        for name, options in self.methods.items():
+            method_section({"name": name, **options}, f"methods.{name}")
+        return {
+            **self.model_dump(mode="json"),
+            "method": method_section(self.method, "method"),
+            "train": train_section(self.train, vectors=vectors),
+        }
+
+
+class EvaluationTable(Table):
     """protocols: how models are compared.
     batch_size: images at a time; None for as many as fit the device.
     compact: store features at the size of the backbone.
     readout: the feature that is compared: the simplex feature, or the backbone's before the projection.
     """
 
-    protocols: list[Literal["template", "instance", "mixed"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
-    batch_size: int | None = Field(None, ge=1)
+    protocols: list[Literal["template", "instance", "mixed"]] = Field(default=list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
+    batch_size: int | None = Field(default=None, ge=1)
     compact: bool = False
     readout: Readout = "simplex"
 
 
-class BackboneExtras(Strict):
+class RunTables(TrainingTables):
+    """The top level of a recipe for ``holdfast run``."""
+
+    data: dict[str, Any]
+    scenario: dict[str, Any]
+    evaluation: EvaluationTable = EvaluationTable()
+
+
+class BackboneExtras(Table):
     """Options of every backbone, besides those of its own builder."""
 
     weights: str | None = None
@@ -119,10 +145,8 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     """Check the tables of a recipe for ``holdfast run`` and fill in defaults. ``methods`` is checked and dropped."""
     if "scenario" not in raw and isinstance(raw.get("data"), Mapping) and "name" in raw["data"]:
         raise HoldfastError("a recipe of one model, which holdfast pretrain trains; a run needs a table scenario")
-    top = validated(RunTables, raw, "")
-    for name, options in top.pop("methods").items():
-        method_section({"name": name, **options}, f"methods.{name}")
-    data = top["data"]
+    tables = RunTables(**raw)
+    data = dict(tables.data)
     for split in data:
         if split not in SPLITS:
             raise HoldfastError(f"data.{split}: unknown key; known here: {', '.join(SPLITS)}")
@@ -131,15 +155,13 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
             raise HoldfastError(f"data.{split}: missing; a recipe reads three sets: {', '.join(SPLITS)}")
         data[split] = dataset_section(data[split], f"data.{split}")
     leave_out = {"num_slots", "seed", "models"}
-    top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
-    top["backbone"] = _run_backbone_section(top["scenario"], top["backbone"])
-    top["method"] = method_section(top["method"], "method")
-    top["train"] = train_section(top["train"], vectors=data["train"]["name"] == "vectors")
+    scenario = named_section(tables.scenario, SCENARIOS, "scenario", "scenario", leave_out=leave_out)
+    backbone = _run_backbone_section(scenario, tables.backbone)
+    top = tables.checked(vectors=data["train"]["name"] == "vectors")
+    top |= {"data": data, "scenario": scenario, "backbone": backbone}
     if top["train"]["random_reference"] and method_class(top["method"]["name"]).old_features == "none":
         name = top["method"]["name"]
         raise HoldfastError(f"train.random_reference: {name} reads no features of an old model; leave it out")
-    top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
-    top["evaluation"] = validated(EvaluationSection, top["evaluation"], "evaluation")
     if set(top["evaluation"]["protocols"]) == {"mixed"}:
         raise HoldfastError("evaluation.protocols: mixed gives no matrix; add template or instance")
     return Recipe(top)
@@ -276,8 +298,15 @@ def validated(schema: type[BaseModel], values: Mapping[str, Any], where: str) ->
     return checked.model_dump(mode="json")
 
 
+def _as_json(value: Any) -> Any:
+    """A table with lists for tuples, which TOML does not have."""
+    return json.loads(json.dumps(value)) if isinstance(value, Mapping) else value
+
+
 def _refuse_non_json(value: Any, where: str) -> None:
     """Refuse dates and infinities: TOML has them, JSON does not."""
+    if isinstance(value, BaseModel):
+        return
     if isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_non_json(item, f"{where}.{key}" if where else str(key))
@@ -294,7 +323,10 @@ def _one_line(error: ValidationError, schema: type[BaseModel], where: str) -> st
     first = error.errors()[0]
     key = ".".join(str(part) for part in (where, *first["loc"]) if part != "")
     if first["type"] == "extra_forbidden":
-        return f"{key}: unknown key; known here: {', '.join(schema.model_fields) or 'none'}"
+        table: Any = schema
+        for part in first["loc"][:-1]:
+            table = table.model_fields[part].annotation
+        return f"{key}: unknown key; known here: {', '.join(table.model_fields) or 'none'}"
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"

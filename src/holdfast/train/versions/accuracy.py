@@ -237,7 +237,7 @@ def plan_trials(plan: Plan, settings: VersionSettings) -> list[ClassTrial] | str
     usable = np.flatnonzero(counts >= 2)
     if len(usable) < FEWEST_CLASSES:
         return f"{counted(len(usable), 'class')} with two vectors or more, at least {FEWEST_CLASSES} are needed"
-    draw = np.random.default_rng(derived_seed(settings.fit.seed, 0, "held-out classes"))
+    draw = np.random.default_rng(derived_seed(settings.seed, 0, "held-out classes"))
     trials: list[ClassTrial] = []
     queries = 0
     for held_out in np.array_split(draw.permutation(usable), PARTS):
@@ -296,7 +296,7 @@ def run_trials(
         train_task(inputs, trial.settings.fit, control=replace(control, on_event=on_event))
         unseen = samples.rows(np.isin(samples.class_names, trial.held_out))
         _, codes = np.unique(unseen.class_names, return_inverse=True)
-        queries = half_of_each_class(codes, "query", trial.settings.fit.seed)
+        queries = half_of_each_class(codes, "query", trial.settings.seed)
         parts = sampled(unseen.rows(queries)), sampled(unseen.rows(~queries))
         searches.append(neighbour_search(encoder, *parts, device))
     return accuracy_record(searches)

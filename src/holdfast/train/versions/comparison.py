@@ -70,7 +70,6 @@ def check_versions(
             part(before, queries, "the old model's queries"),
             part(after, queries, "the new model's queries"),
             part(after, gallery, "the gallery embedded by the new model"),
-            leave_one_out=True,
             device=device,
             max_loss=max_loss,
         ).as_json()

@@ -73,12 +73,12 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
     """A pure function of the files, the settings and the model before.
 
     A new sample that is in the buffer already is replayed and not new. Known classes keep their slots and their
-    buffer, which is filled up to ``buffer_per_class``. New classes take the next slots in the order of their names.
+    buffer, which is filled up to ``buffer.per_class``. New classes take the next slots in the order of their names.
     """
     settings, parent = context.settings, context.parent
     known = parent.classes if parent else ()
     earlier = parent.held_out if parent else SampleSet()
-    held = held_out_mask(samples, settings.held_out_share, earlier.hashes())
+    held = held_out_mask(samples, settings.held_out.share, earlier.hashes())
     trained = short_hashes(buffer.samples)
     if parent is not None:
         trained = np.union1d(trained, parent.trained)
@@ -114,20 +114,20 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
         buffer.extended([new[row] for row in joining], pixels[joining]),
         np.concatenate([task.buffer_indices, len(buffer) + joining]),
         _extended(earlier, more, context),
-        _extended(earlier, _up_to(settings.held_out_per_class, more, earlier), context),
+        _extended(earlier, _up_to(settings.held_out.per_class, more, earlier), context),
         np.union1d(trained, short_hashes(new)),
         samples=(*buffer.samples, *new),
     )
 
 
 def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet:
-    """A new buffer: ``buffer_per_class`` samples of each class of the model before.
+    """A new buffer: ``buffer.per_class`` samples of each class of the model before.
 
     Held-out samples, and those that would be held out if they came as new, are not drawn.
     """
     settings, parent = context.settings, context.parent
     assert parent is not None
-    held = held_out_mask(samples, settings.held_out_share, parent.held_out.hashes())
+    held = held_out_mask(samples, settings.held_out.share, parent.held_out.hashes())
     known = [one for one, out in zip(samples, held, strict=True) if not out and one.class_name in parent.classes]
     names = sorted({one.class_name for one in known})
     if not names:
@@ -137,7 +137,7 @@ def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet
     order, _ = canonical_order(context.reader.read(known), _labels(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]
     labels, classes = _labels(ordered, parent.classes), range(len(parent.classes))
-    rows = buffer_indices(labels, classes, settings.buffer_per_class, settings.fit.seed)
+    rows = buffer_indices(labels, classes, settings.buffer.per_class, settings.seed)
     return SampleSet(tuple(ordered[row] for row in rows))
 
 
@@ -186,7 +186,7 @@ def _rows_for_buffer(
     labels: np.ndarray, buffer: SampleSet, classes: Sequence[str], settings: VersionSettings
 ) -> np.ndarray:
     """Rows of the new images that join the buffer, class by class in order of arrival."""
-    counts, per_class, seed = buffer.class_counts(), settings.buffer_per_class, settings.fit.seed
+    counts, per_class, seed = buffer.class_counts(), settings.buffer.per_class, settings.seed
     rows = [
         buffer_indices(labels, [label], max(0, per_class - counts[name]), seed) for label, name in enumerate(classes)
     ]

@@ -14,9 +14,11 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from typing import ClassVar, Protocol
 
 import numpy as np
+from PIL import Image
 
 from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
@@ -95,15 +97,15 @@ class Reader(Protocol):
 class ImageFiles:
     """Reads image files.
 
-    size: side of the square, in pixels.
+    size: side of the square, in pixels; 0 to find files and read none.
     colour: "rgb" or "grey".
     resize: shorter side before the square is cut out, in pixels; None: ``size``.
     """
 
     noun: ClassVar[str] = "image"
 
-    size: int
-    colour: Colour
+    size: int = 0
+    colour: Colour = "rgb"
     resize: int | None = None
 
     @property
@@ -146,6 +148,15 @@ def _hashes(paths: Sequence[Path]) -> list[str]:
     """The hash of each file, in threads: hashing releases the interpreter lock."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         return list(pool.map(sha256_of, paths))
+
+
+def median_side(files: Sequence[Path], most: int = 100) -> int | None:
+    """Median of the shorter sides of the images in pixels, by the headers of at most about ``most`` of them."""
+    sides = []
+    for file in files[:: max(1, len(files) // most)]:
+        with Image.open(file) as image:
+            sides.append(min(image.size))
+    return median_low(sides) if sides else None
 
 
 def find_images(source: Path, split_folders: bool | None) -> FoundImages:

@@ -1,9 +1,7 @@
 """Train one version in its folder, check it against older ones, and write it; a killed process can resume."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from inspect import signature
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from holdfast.train.data.device_images import Images, place_images
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.accuracy_record import HELD_OUT_CLASSES, with_advice
-from holdfast.train.engine import FitOptions, RunControl, TaskInputs, buffer_features, train_task
+from holdfast.train.engine import RunControl, TaskInputs, buffer_features, train_task
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
 from holdfast.train.engine.kept_features import BufferFeatures
 from holdfast.train.events import (
@@ -44,7 +42,7 @@ from holdfast.train.events import (
     TaskEvent,
     TasksPlanned,
 )
-from holdfast.train.methods import Method, method_class
+from holdfast.train.methods import Method
 from holdfast.train.run_session import RunSession
 from holdfast.train.scenarios import Task, next_task
 from holdfast.train.tensor_files import read_torch, write_torch
@@ -223,7 +221,7 @@ def _write_version(
         "task": plan.task.number,
         "start": plan.task.start,
         "reference": plan.task.reference,
-        "method": job.settings.method,
+        "method": job.settings.method["name"],
         # ``fit`` recorded the slots of a simplex. Without one, versions list their classes under the same key.
         **({"slots": plan.task.registry.to_json()} if method.num_slots is None else {}),
         "classes": list(plan.classes),
@@ -347,29 +345,10 @@ def _refuse_other_job(out: Path, request: dict[str, Any]) -> None:
     refuse_other_folder(out)
     if not (out / REQUEST).exists():
         return
-    before = _with_new_options(read_json(out / REQUEST), request)
+    before = read_json(out / REQUEST)
     if before != request:
         differences = ", ".join(_differences(before, request))
         raise HoldfastError(f"{out}: holds another version (different: {differences}); choose another --out")
-
-
-def _with_new_options(before: Any, request: Mapping[str, Any]) -> Any:
-    """``before`` with defaults for the options that did not exist when it was written, and class names if it has none.
-
-    request: that of this version of Holdfast.
-    """
-    wanted = request["recipe"]
-    recipe = before.get("recipe") if isinstance(before, dict) else None
-    if not isinstance(recipe, dict) or not isinstance(recipe.get("train"), dict):
-        return before
-    defaults = {key: value for key, value in asdict(FitOptions()).items() if key != "seed"}
-    filled = {**recipe, "train": json.loads(json.dumps({**defaults, **recipe["train"]}))}
-    method = recipe.get("method")
-    if isinstance(method, dict) and method.get("name") == wanted["method"]["name"]:
-        options = signature(method_class(method["name"])).parameters.values()
-        own = {one.name.rstrip("_"): one.default for one in options}
-        filled["method"] = {**{key: own[key] for key in own if key in wanted["method"]}, **method}
-    return {"classes": request["classes"], **before, "recipe": filled}
 
 
 def _differences(before: Any, request: dict[str, Any]) -> list[str]:

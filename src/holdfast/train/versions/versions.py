@@ -20,15 +20,15 @@ from holdfast.train.engine import Cancellation, RunControl
 from holdfast.train.engine.build import preprocess_of, trained_size, try_encoder
 from holdfast.train.engine.slots import read_slots
 from holdfast.train.events import Note, OnEvent, RunWarning, ignore_event
+from holdfast.train.experiments.load import with_overrides
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.train.scenarios import SlotRegistry
-from holdfast.train.versions.image_defaults import (
-    DEFAULT_NETWORK,
-    FEWEST_EPOCHS,
-    FIRST_UPDATE,
-    ImageSurvey,
-    photograph_advice,
-    survey_images,
+from holdfast.train.versions.next_settings import (
+    chosen_network,
+    given_tables,
+    is_model,
+    next_settings,
+    trained_steps,
 )
 from holdfast.train.versions.parent import Parent, SampleSet, describe_model
 from holdfast.train.versions.plan import Plan, VersionContext, draw_buffer, plan_version
@@ -46,15 +46,19 @@ from holdfast.train.versions.samples import (
     refuse_one_class,
     single_sample_classes,
 )
-from holdfast.train.versions.settings import (
-    VersionSettings,
-    default_settings,
-    is_model,
-    start_settings,
-    trained_steps,
-    update_settings,
-)
+from holdfast.train.versions.settings import VersionSettings
 from holdfast.train.versions.train_version import VersionJob, refuse_other_folder, train_version
+from holdfast.train.versions.version_defaults import (
+    DEFAULT_NETWORK,
+    FEWEST_EPOCHS,
+    FIRST_UPDATE,
+    ImageSurvey,
+    completed,
+    default_settings,
+    mixed_precision,
+    photograph_advice,
+    survey_images,
+)
 
 FEWEST_SLOTS = 100
 
@@ -63,8 +67,9 @@ def start(
     data: str | Path,
     out: str | Path,
     *,
-    settings: VersionSettings | None = None,
-    slots: int | None = None,
+    settings: VersionSettings | str | Path | None = None,
+    backbone: str | Path | None = None,
+    changes: Sequence[str] = (),
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",
@@ -75,11 +80,12 @@ def start(
 
     data: a folder with one folder of images per class, a CSV file of path,label, or vectors (npz, parquet).
     out: folder of the new model. If it holds part of the same training, that training is resumed.
-    settings: method, network and training. Default: ``default_settings``, with the size of the images and the epochs
-        chosen by the data: d-Simplex-HOC on a small network. For vectors: Cosine-HOC on a head that begins as the
-        identity.
-    slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
-        number of classes and at least 100.
+    settings: method, network and training, or a recipe: a file, or the name of a built-in one. Default:
+        ``default_settings``, with the size of the images and the epochs chosen by the data: d-Simplex-HOC on a small
+        network. For vectors: Cosine-HOC on a head that begins as the identity.
+    backbone: name of the network, or a file of its weights (``named_backbone``), if no settings are given.
+    changes: changes to the settings, such as "train.epochs=10". ``method.slots`` are the vertices of the simplex, one
+        for each class now and later; default: twice the number of classes and at least 100.
     split_folders: whether the folders in ``data`` are splits, of which ``train`` is read. Default: if all of them are
         named like splits (train, val, valid, validation, test, query, gallery).
     skip_unreadable: leave out files and folders that cannot be used; OUT.unreadable.csv beside ``out`` lists them.
@@ -93,49 +99,63 @@ def start(
 
     >>> from pathlib import Path
     >>> from PIL import Image
-    >>> from holdfast import FitOptions, VersionSettings, load_split, start
+    >>> from holdfast import load_split, start
     >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=8, size=16)
     >>> for number, (pixels, label) in enumerate(zip(images.images, images.labels)):
     ...     file = Path(f"photos/{label}/{number}.png")
     ...     file.parent.mkdir(parents=True, exist_ok=True)
     ...     Image.fromarray(pixels[..., 0]).save(file)
-    >>> fast = VersionSettings(backbone="small", backbone_options={"width": 4}, fit=FitOptions(epochs=1), size=16)
-    >>> info = start("photos", "models/1", settings=fast, device="cpu")
+    >>> fast = ["backbone.name=small", "backbone.width=4", "train.epochs=1", "data.size=16"]
+    >>> info = start("photos", "models/1", changes=fast, device="cpu")
     >>> info["task"], info["classes"]
     (1, ['0', '1'])
     """
     data, out = Path(data), Path(out)
     refuse_other_folder(out)
-    vectors = holds_vectors(data)
-    if settings is None:
-        images = None if vectors else survey_images(data, split_folders)
-        settings = default_settings(vectors=vectors, images=images)
-        if images is not None:
-            advise_on_photographs(images, on_event)
-    settings = start_settings(settings, vectors)
     torch_device = resolve_device(device)
+    vectors, tables = holds_vectors(data), given_tables(settings)
+    if tables is not None and backbone is not None:
+        raise HoldfastError("--backbone and --recipe cannot be combined: the recipe's backbone.name is the network")
+    # Another network's defaults are those to change, not the ones of the default network.
+    table = with_overrides({}, changes).get("backbone")
+    name = backbone or (table.get("name") if isinstance(table, dict) else None)
+    network = None if tables is not None or name is None else chosen_network(str(name), changes if backbone else ())
+
+    def decided(images: ImageSurvey | None) -> VersionSettings:
+        usual = tables
+        if usual is None:
+            precision = mixed_precision(torch_device)
+            usual = default_settings(vectors=vectors, images=images, network=network, precision=precision).tables()
+        return completed(VersionSettings(**with_overrides(usual, changes), vectors=vectors))
+
+    settings = decided(None)  # so that a wrong setting is refused before the data are read
     reader = settings.training_reader(None)
     (found,) = find_samples(reader, [data], SourceOptions(split_folders, skip_unreadable), out, on_event)
+    if tables is None and not vectors:
+        images = survey_images(found.samples)
+        settings = decided(images)
+        reader = settings.training_reader(None)
+        if network is None:
+            _tell(photograph_advice(images), on_event)
     samples = found.samples
     refuse_one_class(samples, data)
     _warn(nested_classes(samples, found.top), on_event)
     _warn(single_sample_classes(samples, ()), on_event)
     _warn(equal_looking_classes(samples, ()), on_event)
     _warn(in_several_classes(reader, samples, ()), on_event)
-    if settings.takes_slots():
-        twice = 2 * len({one.class_name for one in samples})
-        settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
-    elif slots is not None:
-        raise HoldfastError(f"method.slots (slots in Python): the method {settings.method} has none; leave it out")
+    if settings.takes_slots() and not settings.method.get("slots"):
+        settings = settings.with_slots(max(FEWEST_SLOTS, 2 * len({one.class_name for one in samples})))
     registry = SlotRegistry(settings.build_method().num_slots or 1)
     plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
     plan = replace(plan, skipped=len(found.problems))
-    preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
+    preprocess = preprocess_of(
+        settings.preprocess.model_dump(), plan.images, size=trained_size(plan.images, settings.fit)
+    )
     build = settings.encoder_maker(preprocess)
     _try_once(build, preprocess, settings)
-    if settings.embed_buffer:
+    if settings.buffer.embed:
         plan = _with_pixels(plan, settings, preprocess)
-    job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.fit.seed))
+    job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.seed))
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
 
@@ -144,9 +164,9 @@ def update(
     data: str | Path,
     out: str | Path,
     *,
-    settings: VersionSettings | None = None,
-    limit_steps: bool | None = None,
-    replace_with: str | Path | None = None,
+    settings: VersionSettings | str | Path | None = None,
+    backbone: str | Path | None = None,
+    changes: Sequence[str] = (),
     buffer_from: str | Path | None = None,
     check_on: str | Path | None = None,
     max_loss: float | None = None,
@@ -161,12 +181,14 @@ def update(
     model: folder of the model in use; it is only read.
     data: the new images or vectors, as for ``start``. New classes take new slots; known classes may have new images.
     out: folder of the new model. If it holds part of the same training, that training is resumed.
-    settings: method, network and training. Default: those that ``model`` was trained with.
-    limit_steps: use fewer epochs than ``settings`` have if they take more steps than ``model`` was trained for, or more
-        than half of them if ``model`` is a first version of the default network. Default: if ``settings`` is None.
-        Without effect on vectors, and if the network is replaced.
-    replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
-        the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
+    settings: method, network and training, or a recipe. Default: those that ``model`` was trained with. Unless settings
+        or ``changes`` say how many epochs, there are fewer if all would take more steps than ``model`` was trained for,
+        or more than half of them if ``model`` is a first version of the default network. This does not hold for vectors
+        and for a network that is replaced.
+    backbone: name of the network, a file of its weights, or the folder of another model. Another than the model's own
+        replaces it; ``hf:`` and ``timm:`` start from their trained weights. The name of the model's own network allows
+        Holdfast to import it if it is the user's code.
+    changes: changes to the settings, such as "train.epochs=10".
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
@@ -189,13 +211,13 @@ def update(
     (2, 'known classes')
     """
     model, data, out = Path(model), Path(data), Path(out)
-    replace_with = None if replace_with is None else str(replace_with)
-    limit_steps = settings is None if limit_steps is None else limit_steps
+    limit_steps = settings is None and "epochs" not in with_overrides({}, changes).get("train", {})
     accepted_loss(max_loss)
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
     refuse_other_folder(out)
-    parent, settings = update_settings(model, settings, replace_with)
+    backbone = None if backbone is None else str(backbone)
+    parent, settings, replace_with = next_settings(model, settings, backbone=backbone, changes=changes)
     torch_device = resolve_device(device)
     reader = settings.training_reader(parent.preprocess)
     parent = _without_lost_files(parent, reader, on_event)
@@ -215,7 +237,8 @@ def update(
     if check_on is None:
         plan = plan_version(samples, buffer, context)
     else:
-        plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
+        without = {"share": 0.0, "per_class": settings.held_out.per_class}
+        plan = plan_version(samples, buffer, replace(context, settings=settings.changed(held_out=without)))
         plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, reader.noun, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     if limit_steps and not replaced:
@@ -228,14 +251,14 @@ def update(
             "(buffer_from in Python) draws one"
         )
         on_event(RunWarning(text))
-    if settings.embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
+    if settings.buffer.embed or (parent.buffer is not None and parent.buffer.embedded is not None):
         plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(
         settings,
         plan,
         preprocess,
         parent,
-        _seeded(build, settings.fit.seed),
+        _seeded(build, settings.seed),
         replace_with=_recorded_replacement(replacement, replace_with),
         new_buffer=buffer_from is not None,
         max_loss=max_loss,
@@ -243,11 +266,9 @@ def update(
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
 
-def advise_on_photographs(images: ImageSurvey, on_event: OnEvent) -> None:
-    """Say what is done with photographs if no network is named, and what would be better."""
-    advice = photograph_advice(images)
-    if advice is not None:
-        on_event(Note(advice))
+def _tell(text: str | None, on_event: OnEvent) -> None:
+    if text is not None:
+        on_event(Note(text))
 
 
 def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event: OnEvent) -> VersionSettings:
@@ -266,7 +287,7 @@ def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event:
         why = f"{words} the model before was trained" if wanted >= epochs else "the fewest that are used by default"
         text = f"{counted(epochs, 'epoch')} instead of {fit.epochs}: {why}"
         on_event(Note(f"{text}; --set train.epochs=N sets another number"))
-    return replace(settings, fit=replace(fit, epochs=epochs))
+    return settings.with_epochs(epochs)
 
 
 def _recorded_replacement(replacement: Encoder | None, replace_with: str | None) -> str | dict[str, str] | None:
@@ -326,8 +347,9 @@ def _network(
         encoder.preprocess = parent.preprocess
         if replacement is not None:
             encoder.info["origin"] = replacement.info["origin"]
-        if settings.backbone_options.get("freeze") is not None:
-            encoder.freeze(settings.backbone_options["freeze"])
+        freeze = (settings.backbone or {}).get("freeze")
+        if freeze is not None:
+            encoder.freeze(freeze)
         return encoder
 
     return build

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.experiments.update_recipes import check_update_recipe
-from holdfast.train.versions.settings import default_settings, version_tables
+from holdfast.train.versions import VersionSettings
+from holdfast.train.versions.next_settings import version_tables
+from holdfast.train.versions.version_defaults import default_settings
 
 DEFAULTS = default_settings(vectors=False).tables()
 PAGE = Path(__file__).parents[3] / "docs" / "own-data.md"
@@ -19,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "own-data.md"
 def taken(tables):
     """Whether the check takes the tables."""
     try:
-        check_update_recipe(tables)
+        VersionSettings(**tables, vectors=False)
     except HoldfastError:
         return False
     return True
@@ -27,7 +28,7 @@ def taken(tables):
 
 def test_the_defaults_and_the_page():
     assert taken(DEFAULTS)
-    assert check_update_recipe(DEFAULTS).tables == DEFAULTS
+    assert VersionSettings(**DEFAULTS, vectors=False).tables() == DEFAULTS
     assert taken(tomllib.loads(ON_THE_PAGE))
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from holdfast import check
 from holdfast.core.errors import HoldfastError
-from holdfast.reports.check_text import basis_sentence
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +18,11 @@ def items():
     return old, new, labels, ids
 
 
-def leave_one_out(items, score="top1", **options):
+def leave_one_out(items, score="hit@1", **options):
     old, new, labels, ids = items
     return check(
-        (old, labels, ids), (old, labels, ids), (new, labels, ids), (new, labels, ids), leave_one_out=True,
-        score=score, resamples=200, **options,
+        (old, labels, ids), (old, labels, ids), (new, labels, ids), (new, labels, ids),
+        score=score, **options,
     )  # fmt: skip
 
 
@@ -34,14 +33,14 @@ def plain_score(queries, gallery, labels, score):
         others = np.delete(np.arange(60), i)
         cosines = gallery[others] @ queries[i] / np.linalg.norm(gallery[others], axis=1)
         right = labels[others][np.argsort(-cosines)] == labels[i]
-        if score == "top1":
+        if score == "hit@1":
             found.append(float(right[0]))
         else:
             found.append(float((right.cumsum() / np.arange(1, 60))[right].mean()))
     return np.mean(found)
 
 
-@pytest.mark.parametrize("score", ["top1", "mAP"])
+@pytest.mark.parametrize("score", ["hit@1", "mAP"])
 def test_the_scores_are_those_of_galleries_without_the_query(items, score):
     old, new, labels, _ = items
     found = leave_one_out(items, score)
@@ -57,28 +56,20 @@ def test_one_file_as_gallery_and_queries_has_each_note_once(items, tmp_path):
     for name, features in (("old", old), ("new", new)):
         np.savez(tmp_path / f"{name}.npz", features=features, labels=labels, ids=ids)
     files = [tmp_path / f"{name}.npz" for name in ("old", "old", "new", "new")]
-    notes = check(*files, leave_one_out=True, resamples=200).notes
+    notes = check(*files).notes
     assert len(notes) == len(set(notes))
     assert any(f"{files[0]}: not of length 1" in note for note in notes)
 
 
-def test_no_pair_is_an_item_with_itself(items):
-    thresholds = leave_one_out(items, threshold=1 - 1e-6).thresholds
-    assert (thresholds.old_tar, thresholds.old_far) == (0, 0)
-
-
-def test_refused(items):
+def test_only_the_same_vector_is_the_query_itself(items):
     old, new, labels, ids = items
-    with pytest.raises(HoldfastError, match="mean would contain the query"):
-        leave_one_out(items, protocol="template")
-    with pytest.raises(HoldfastError, match="has no ids"):
-        check((old, labels), (old, labels, ids), (new, labels, ids), leave_one_out=True)
-    with pytest.raises(HoldfastError, match="needs labels"):
-        check((old, None, ids), (old, None, ids), (new, None, ids), leave_one_out=True)
-    with pytest.raises(HoldfastError, match="lacks 1 ids"):
-        check((old[1:], labels[1:], ids[1:]), (old, labels, ids), (new, labels, ids), leave_one_out=True)
-
-
-def test_it_is_said(items):
-    said = basis_sentence(leave_one_out(items).as_json())
-    assert said.startswith("60 queries of 6 classes, 60 gallery items (every query is one of them and does not find ")
+    others = check(
+        (old, labels, ids), (1.3 * old + 0.5, labels, ids), (new, labels, ids)
+    )  # other views, of the same id
+    assert others.stored_queries == 0
+    assert leave_one_out(items).stored_queries == 60
+    by_pairs = check((old, None, ids), (old, None, ids), (new, None, ids), relevance=[("item 3", "item 3")])
+    assert by_pairs.stored_queries == 0
+    assert any(note.startswith("60 queries are in the gallery themselves: item 0, ") for note in by_pairs.notes)
+    with pytest.raises(HoldfastError, match="has no ids; queries that are items"):
+        check((old, labels, ids), (old, labels, ids), (new, labels, ids), (new, labels))
