@@ -360,21 +360,6 @@ def test_slots_that_clash_are_bridged(pictured, model_folders, tmp_path):
     assert pictured.search(picture, k=1)[0].id == "003"
 
 
-def test_a_version_without_items_is_bridged_by_its_model(pictured, model_folders, tmp_path):
-    """After a complete backfill: the old model embeds the sample too, so that its version can still be added to."""
-    pictured.register(model_folders[1], bridge="none", force=True)
-    pictured.backfill()
-    slots = {**Encoder.from_pretrained(model_folders[0]).info["slots"]}
-    owners = {"b": slots["owners"]["a"], "a": slots["owners"]["b"]}
-    model = turned_model(tmp_path / "clash", model_folders[0], 8, slots={**slots, "owners": owners})
-    version = pictured.register(model, force=True)
-    assert [record["version"] for record in version.bridges] == [1, 2]
-    assert version.bridges[0]["value"] > 0.9  # a rotation of the same features
-    picture = tmp_path / "pictures" / "003.png"
-    pictured.add([Item("old", image=picture)], version=1)
-    assert pictured.search(picture, k=1, indexed_by=1)[0].cosine > 0.95
-
-
 def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):
     """The same features: ``none`` wins, and scores are the cosines."""
     encoder = Encoder.from_pretrained(model_folders[0])
