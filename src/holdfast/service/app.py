@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.gallery import OpenGallery
-from holdfast.service.access_control import AccessControl
+from holdfast.service.access_control import AccessControl, is_loopback
 from holdfast.service.body_limits import Limits
 from holdfast.service.error_answers import (
     CLIENT_GONE,
@@ -183,9 +183,13 @@ class RequestMiddleware:
             self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
 
     def _is_owners(self, scope: Scope) -> bool:
+        """Whether the request is for a task of the gallery's owner, has the owner's token and is from this machine."""
+        if self._owner is None or not scope["path"].startswith(f"{PREFIX}/"):
+            return False
         headers = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-        path = scope["path"].startswith(f"{PREFIX}/")
-        return path and self._owner is not None and len(headers) == 1 and self._owner.allows(headers[0])
+        client, server = (scope.get(side) or ("",) for side in ("client", "server"))
+        is_local = is_loopback(client[0]) or client[0] == server[0]
+        return is_local and len(headers) == 1 and self._owner.allows(headers[0])
 
     def _check(self, scope: Scope) -> None:
         headers: dict[bytes, list[str]] = {b"host": [], b"origin": []}
