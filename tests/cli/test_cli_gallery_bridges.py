@@ -30,7 +30,7 @@ def two_models(tmp_path):
 @pytest.fixture
 def filled(two_models, holdfast):
     folder = two_models / "g"
-    holdfast("gallery", "create", folder, "--model", two_models / "old", "--mode", "exact")
+    holdfast("gallery", "create", folder, "--model", two_models / "old")
     holdfast("gallery", "add", folder, two_models / "old.npz", "--version", "1")
     return folder
 

@@ -20,7 +20,7 @@ def shown(tmp_path):
 
 @pytest.fixture
 def gallery(holdfast, tiny_run, tmp_path):
-    holdfast("gallery", "create", tmp_path / "g", "--model", tiny_run / "models" / "01", "--mode", "exact")
+    holdfast("gallery", "create", tmp_path / "g", "--model", tiny_run / "models" / "01")
     return tmp_path / "g"
 
 

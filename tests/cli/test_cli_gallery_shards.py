@@ -36,7 +36,7 @@ def top(tmp_path_factory):
 def gallery(top, tmp_path, holdfast):
     """All items in the first version, from shards, and a second version."""
     if not (top / "g").exists():
-        Gallery.create(top / "g", top / "old", mode="exact", device="cpu").close()
+        Gallery.create(top / "g", top / "old", device="cpu").close()
         assert "20 added, 0 refused" in holdfast("gallery", "add", top / "g", top / "shards old")
         with Gallery.open(top / "g", device="cpu") as opened:
             opened.register(top / "new", bridge="none")

@@ -35,7 +35,7 @@ def stretching_model(folder):
 @pytest.fixture
 def gallery(tmp_path):
     """Two versions with features of 15 numbers, stored as they are."""
-    with Gallery.create(tmp_path / "g", images_model(tmp_path / "1", 1), mode="exact") as made:
+    with Gallery.create(tmp_path / "g", images_model(tmp_path / "1", 1)) as made:
         made.register(images_model(tmp_path / "2", 2))
     return tmp_path / "g"
 
@@ -81,7 +81,7 @@ def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast
 def test_what_a_model_takes_is_embedded_first(holdfast, holdfast_json, tmp_path):
     """The vectors that it takes could be stored as features by mistake, where both have one size."""
     encoder = stretching_model(tmp_path / "v0")
-    said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0", "--mode", "exact")
+    said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0")
     assert f"add {tmp_path / 'g'} FILE.npz --version 1" in said
     taken = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
     np.savez(tmp_path / "old.npz", features=taken, ids=np.arange(5))

@@ -55,7 +55,7 @@ class Mixed:
         self.stored = {}
         rng = np.random.default_rng(0)
         seen = np.zeros((0, 32))
-        self.gallery = Gallery.create(folder, models[0], engine=engine, mode="exact")
+        self.gallery = Gallery.create(folder, models[0], engine=engine)
         for number, model in enumerate(models, 1):
             if number > 1:
                 self.gallery.register(model, new_vectors=self.new_vectors(model, seen), bridge_pairs=PAIRS)
@@ -211,7 +211,7 @@ def test_a_bridge_is_read_once_by_many_threads(bridged_models, tmp_path, monkeyp
 @pytest.fixture
 def filled(bridged_models, tmp_path):
     """A gallery with 40 items of version 1 without images, their backbone features, and the folder."""
-    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", bridged_models[0]) as gallery:
         h = np.random.default_rng(3).standard_normal((40, 32))
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(full_features(bridged_models[0], h)))
         yield gallery, h, tmp_path
@@ -269,7 +269,7 @@ def test_options_that_cannot_be(filled, bridged_models, options, reason):
 
 def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
     rng = np.random.default_rng(8)
-    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", bridged_models[0]) as gallery:
         rows = full_features(bridged_models[0], rng.standard_normal((400, 32)))
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(rows))
         other = full_features(bridged_models[2], rng.standard_normal((400, 32)))
@@ -310,7 +310,7 @@ def pictured(model_folders, pictures, tmp_path):
         file.parent.mkdir(exist_ok=True)
         Image.fromarray(mixed[..., 0].astype(np.uint8)).save(file)
         items.append(Item(file.stem, path=file, label=f"class {number % 10}"))
-    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact", device="cpu") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         gallery.add(items)
         yield gallery
 

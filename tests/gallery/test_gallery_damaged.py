@@ -112,7 +112,7 @@ DAMAGE = {
     "no fields": lambda g: change(g, "DROP TABLE fields"),
     "an empty catalogue": lambda g: (g / "catalogue.sqlite").write_bytes(b""),
     "not a database": lambda g: (g / "catalogue.sqlite").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000),
-    "broken settings": lambda g: change(g, "UPDATE settings SET value = '{' WHERE name = 'mode'"),
+    "broken settings": lambda g: change(g, "UPDATE settings SET value = '{' WHERE name = 'engine'"),
     "an engine that is a number": lambda g: change(g, "UPDATE settings SET value = '3' WHERE name = 'engine'"),
     "a broken version": lambda g: change(g, "UPDATE versions SET record = '{'"),
     "a version of other fields": lambda g: change(g, "UPDATE versions SET record = '{\"a\": 1}'"),

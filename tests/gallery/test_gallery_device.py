@@ -111,7 +111,7 @@ def test_batches_and_passes_of_the_size_for_the_device(
 ):
     """Batches of 7 and 5 items, passes of at most 3 images."""
     monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 3 * 16 * 16)
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         for module in ("gallery", "reembed"):
             sizes = BatchSizes(add=7, reembed=5, queries=2)
             monkeypatch.setattr(f"holdfast.gallery.{module}.batch_sizes", lambda encoder, sizes=sizes: sizes)
@@ -146,7 +146,7 @@ def test_an_id_given_twice_in_several_passes(model_folders, pictures, tmp_path, 
         Item("again", image=pictures[4]),
         Item("again", image=pictures[5]),
     ]
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         assert gallery.add(given, refused=lambda item, error: refused.append(item.id)) == 5
         assert refused == ["bad last"]
         for name, picture in (("bad last", 1), ("other", 2), ("image", 3), ("again", 5)):

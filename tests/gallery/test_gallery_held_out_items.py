@@ -63,7 +63,7 @@ def make_gallery(model_folders, files, tmp_path):
     opened = []
 
     def make(name, used):
-        gallery = Gallery.create(tmp_path / name, model_folders[0], mode="exact", device="cpu")
+        gallery = Gallery.create(tmp_path / name, model_folders[0], device="cpu")
         gallery.add([item(file) for file in used])
         opened.append(gallery)
         return gallery

@@ -51,7 +51,7 @@ def filled(models: list[Path], pictures: np.ndarray, tmp_path_factory: pytest.Te
     root = tmp_path_factory.mktemp("service")
     for number, picture in enumerate(pictures):
         (root / f"{number}.png").write_bytes(png(picture))
-    with Gallery.create(root / "g", models[0], mode="exact") as made:
+    with Gallery.create(root / "g", models[0]) as made:
         made.add(
             Item(f"{'ab'[n % 2]}/{n}", path=root / f"{n}.png", label="ab"[n % 2], metadata={"price": n})
             for n in range(len(pictures))

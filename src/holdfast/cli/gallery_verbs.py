@@ -39,7 +39,6 @@ def create(
         None, "--vectors", metavar="FILE", help="Without a model: vectors that something else made; gives their size."
     ),
     engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
-    mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Create an empty gallery of MODEL, or of vectors alone.
@@ -50,11 +49,11 @@ def create(
     """
     from holdfast.gallery import Gallery
 
-    with Gallery.create(folder, model, vectors=vectors, engine=engine, mode=mode) as made:  # type: ignore[arg-type]
+    with Gallery.create(folder, model, vectors=vectors, engine=engine) as made:
         (version,) = made.versions()
     takes = "IMAGES..." if version.embeds == "images" else f"{shlex.quote(vectors or 'FILE.npz')} --version 1"
     if json:
-        print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
+        print_json({"gallery": str(folder), "engine": engine, "version": version.as_json()})
     else:
         typer.echo(f"{folder}: version 1 is {_called(model)}; {describe_sizes(version)}")
         typer.echo(f"Next: holdfast gallery add {shlex.quote(str(folder))} {takes}")
@@ -88,7 +87,7 @@ def attach(
         return
     size = counted(found["versions"][0]["stored_dim"], "number")
     typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
-    typer.echo(f"{found['mode']}; version 0 is {_called(model)}")
+    typer.echo(f"read-only, {found['index']}; version 0 is {_called(model)}")
 
 
 @gallery.command("register")
@@ -387,7 +386,8 @@ def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
         return
     items = counted(found["items"], "item")
     typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
-    say(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
+    index = f", {found['index']}" if "index" in found else ""
+    say(f"engine {found['engine']}{index}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))

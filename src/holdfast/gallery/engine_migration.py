@@ -67,8 +67,8 @@ def open_current_engine(folder: GalleryFolder, catalogue: Catalogue) -> Engine:
     retired = catalogue.setting("retired")
     if retired is not None:
         catalogue.put_settings({"retired": None})  # tried once: its server may be gone permanently
-        _drop_all_at(EngineAddress(**retired), folder, catalogue)
-    engine = _open_at(current_address(catalogue), folder, catalogue)
+        _drop_all_at(EngineAddress(**retired), folder)
+    engine = open_engine(current_address(catalogue), folder.vectors)
     try:
         _refuse_old_catalogue(folder, catalogue, engine)
     except BaseException:
@@ -138,8 +138,8 @@ def _open_target(state: GalleryState, before: EngineAddress, wanted: EngineAddre
         raise HoldfastError(f"the gallery is at {before.url} in the namespace {before.namespace} already")
     unfinished = catalogue.setting("move")
     if unfinished is not None:
-        _drop_all_at(EngineAddress(**unfinished), state.folder, catalogue)
-    target = _open_at(wanted, state.folder, catalogue)
+        _drop_all_at(EngineAddress(**unfinished), state.folder)
+    target = open_engine(wanted, state.folder.vectors)
     if wanted.url == EMBEDDED:
         _drop_all(target)  # of this gallery, kept by an earlier move
     elif target.collections():
@@ -166,13 +166,9 @@ def _copy(
     return digest.checksum()
 
 
-def _open_at(address: EngineAddress, folder: GalleryFolder, catalogue: Catalogue) -> Engine:
-    return open_engine(address, folder.vectors, catalogue.setting("mode"))
-
-
-def _drop_all_at(address: EngineAddress, folder: GalleryFolder, catalogue: Catalogue) -> None:
+def _drop_all_at(address: EngineAddress, folder: GalleryFolder) -> None:
     """Drop what a migration left at an address, if its server can be reached."""
-    with contextlib.suppress(HoldfastError), contextlib.closing(_open_at(address, folder, catalogue)) as engine:
+    with contextlib.suppress(HoldfastError), contextlib.closing(open_engine(address, folder.vectors)) as engine:
         _drop_all(engine)
 
 

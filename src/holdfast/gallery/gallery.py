@@ -13,7 +13,7 @@ from holdfast.core.storage import remove_temporaries, replacing_folder
 from holdfast.gallery.backfill import Backfill, BackfillOptions, backfill
 from holdfast.gallery.catalogue import Catalogue, Receipt, explain_damage
 from holdfast.gallery.engine_migration import current_address, migrate, open_current_engine
-from holdfast.gallery.engines import Mode, open_engine
+from holdfast.gallery.engines import open_engine
 from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
@@ -39,7 +39,7 @@ class Gallery(OpenGallery):
     >>> import numpy as np
     >>> from holdfast import Gallery, Item
     >>> vectors = np.eye(4, 3) + 0.1
-    >>> with Gallery.create("shop", vectors=vectors, mode="exact") as gallery:  # of vectors alone, without a model
+    >>> with Gallery.create("shop", vectors=vectors) as gallery:  # of vectors alone, without a model
     ...     _ = gallery.add(Item(f"item-{i}", vector=row) for i, row in enumerate(vectors))
     ...     [hit.id for hit in gallery.search(vector=vectors[1], k=2)]
     ['item-1', 'item-3']
@@ -49,7 +49,6 @@ class Gallery(OpenGallery):
         catalogue = Catalogue(folder.catalogue)
         try:
             with explain_damage(folder.catalogue):
-                self.mode: Mode = catalogue.setting("mode")
                 if not catalogue.versions():
                     raise ValueError("no versions")
                 versions = [Version(**record) for record in catalogue.versions().values()]
@@ -76,7 +75,6 @@ class Gallery(OpenGallery):
         *,
         vectors: VectorSource | None = None,
         engine: str = "embedded",
-        mode: Mode = "hnsw",
         device: str = "auto",
         namespace: str | None = None,
     ) -> "Gallery":
@@ -87,14 +85,13 @@ class Gallery(OpenGallery):
         vectors: instead of a model, vectors that something else made: a file, a folder of shards, a FeatureSet or an
             array. The first version has their size and no model. The vectors themselves are not added; see ``add``.
         engine: ``embedded``, or the address of a server: ``postgresql://...``.
-        mode: ``hnsw`` (with an index) or ``exact`` (compare every vector).
         device: as in ``open``.
         namespace: prefix of the names of everything on a server; default: a random name.
         """
         where, address = device_name(device), new_engine_address(engine, namespace)
         candidate = read_candidate(model, vectors)
         candidate.load(where)
-        _create_files(Path(folder), candidate, address, mode)
+        _create_files(Path(folder), candidate, address)
         return cls.open(folder, device=where)
 
     @classmethod
@@ -200,8 +197,7 @@ class Gallery(OpenGallery):
             else:
                 source = state.models.version(query.version)
                 vector = state.models.query_vector(query.image, query.vector, source)
-            exact = options.exact or self.mode == "exact"
-            wanted = GallerySearch(vector, source, options.all_hits, where, exact, query.id, among)
+            wanted = GallerySearch(vector, source, options.all_hits, where, options.exact, query.id, among)
             return search_versions(state, wanted)[options.offset :]
 
     def backfill(
@@ -321,7 +317,6 @@ class Gallery(OpenGallery):
             "newest": state.models.newest().number,
             "rolling_back": state.models.rollback_version,
             "engine": self.engine,
-            "mode": self.mode,
         }
 
     def build_index(self) -> bool:
@@ -340,7 +335,7 @@ class Gallery(OpenGallery):
             state.folder.unlock()
 
 
-def _create_files(path: Path, candidate: VersionCandidate, address: EngineAddress, mode: str) -> None:
+def _create_files(path: Path, candidate: VersionCandidate, address: EngineAddress) -> None:
     """Create the folder of a gallery with one version and no items; it appears when it is complete."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
@@ -349,11 +344,11 @@ def _create_files(path: Path, candidate: VersionCandidate, address: EngineAddres
         home = GalleryFolder(temporary)
         copy_model(candidate, home.version(1))
         catalogue = Catalogue(home.catalogue, new=True)
-        settings = {"engine": address.url, "namespace": address.namespace, "mode": mode}
+        settings = {"engine": address.url, "namespace": address.namespace}
         catalogue.put_version(1, version.as_json(), settings)
         catalogue.close()
         # Last, because a server's collection is not removed with the folder if something fails.
-        engine = open_engine(address, home.vectors, mode)
+        engine = open_engine(address, home.vectors)
         try:
             if engine.collections():
                 raise HoldfastError(f"{address.url}: the namespace {address.namespace} is in use; choose another one")

@@ -213,7 +213,7 @@ class BaseGallery(ABC):
             collection; ``label`` is the column or field that the gallery was attached with.
         version: the version of the image or vector; default the newest. A stored item has its own.
         indexed_by: only items that this version, or one of these versions, embedded.
-        exact: compare every vector, whatever the mode.
+        exact: compare every vector, without an index.
         offset: leave out so many of the best hits, for the next page of results; ``offset + k`` is at most 10,000.
             Pages fit together while the gallery is unchanged. If an index is used, hits at the ends of pages may
             differ unless ``exact`` is set.

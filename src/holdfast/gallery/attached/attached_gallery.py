@@ -270,7 +270,7 @@ class AttachedGallery(OpenGallery):
             for one in self.versions()
         ]
         shown = {"items": count, "labelled": self._source.count(labelled=True), "with_path": 0}
-        about = {"fields": self._source.fields, "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
+        about = {"fields": self._source.fields, "engine": self._source.name, "index": self._source.index}
         newest = {"newest": self.newest().number, "rolling_back": None}
         return {**shown, **about, **newest, "bytes_on_disk": bytes_below(self.folder), "versions": rows}
 

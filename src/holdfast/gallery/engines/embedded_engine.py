@@ -56,19 +56,16 @@ class EdgeEngine:
     """Vectors in float32, compared by inner product. A write is on disk, in the write-ahead log, when its call returns.
 
     Fields of the first write are indexed then, later ones by ``build_index``. Until then searches read them.
-
-    indexed: whether ``build_index`` builds an HNSW index; without one every search compares every vector.
     """
 
     parallel = False  # no other Python thread runs during a call
 
-    def __init__(self, folder: Path, *, indexed: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         try:
             import qdrant_edge
         except ImportError:
             raise HoldfastError(f"the embedded gallery needs qdrant-edge: {how_to_install('gallery')}") from None
         self._edge: Any = qdrant_edge
-        self._indexed = indexed
         # Where few neighbours match a filter, their neighbours are looked at, too; else the search ends early.
         self._filtered = qdrant_edge.AcornSearchParams(enable=True, max_selectivity=0.4)
         self._folder = folder
@@ -230,7 +227,7 @@ class EdgeEngine:
         return True
 
     def unindexed(self, collection: str) -> int:
-        return len(self._unindexed[collection]) if self._indexed else 0
+        return len(self._unindexed[collection])
 
     def claim(self, generation: str) -> str | None:
         return None  # a copy of the gallery's folder has vectors of its own

@@ -83,7 +83,7 @@ class Engine(Protocol):
         """Remove a collection and its vectors."""
 
     def build_index(self, collection: str) -> bool:
-        """Index the vectors that no index holds yet; whether there were any. Does nothing in exact mode."""
+        """Index the vectors that no index holds yet; whether there were any."""
 
     def unindexed(self, collection: str) -> int:
         """How many vectors no index holds yet; a search compares them one by one."""
