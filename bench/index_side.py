@@ -160,7 +160,8 @@ def verbs(bench: Bench) -> None:
     commands = {
         "holdfast bridge": lambda side: ["bridge", "--old", "one.npz", "--new", "two.npz", "--out", f"bridge-{side}"],
         "holdfast check": lambda side: (
-            ["check", "--gallery", "one.npz", "--queries-old", "one.npz", "--queries-new", "two.npz", "--leave-one-out"]
+            ["check", "--gallery", "one.npz", "--queries-old", "one.npz", "--queries-new", "two.npz"]
+            + (["--leave-one-out"] if side == OLD else [])
         ),
         "holdfast gallery search --id": lambda side: ["gallery", "search", f"gallery-{side}", "--id", "i7"],
     }

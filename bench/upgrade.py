@@ -4,11 +4,12 @@
 
 The cache holds a new vector of every item. The store answers at once, from candidates drawn beforehand, so that what is
 timed is what is added: reading 50 vectors, scoring and sorting. The page cache is warm for the part that was written
-    last.
+last.
 """
 
 import argparse
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -50,7 +51,7 @@ def measured(folder: Path, items: int, dim: int, searches: int) -> dict[str, flo
         vectors = draw.standard_normal((min(_BLOCK, items - start), dim), dtype=np.float32)
         cache.put({(start + row, ""): vector for row, vector in enumerate(vectors)})
     filled = time.perf_counter() - begin
-    before = bytes_of("VmHWM")
+    before = bytes_of("RssAnon")
     queries = draw.standard_normal((searches, dim), dtype=np.float32)
     found = draw.integers(0, items, (searches, _CANDIDATES))
     scores = -np.sort(-draw.random((searches, _CANDIDATES)), axis=1)
@@ -89,7 +90,9 @@ def measured(folder: Path, items: int, dim: int, searches: int) -> dict[str, flo
         "p95_ms_with_a_deadline": float(np.quantile(times[1.0], 0.95)),
         "fill_seconds": filled,
         "disk_gb": size / 1e9,
-        "memory_added_by_searches_gb": (bytes_of("VmHWM") - before) / 1e9,
+        "memory_added_by_searches_gb": (bytes_of("RssAnon") - before) / 1e9,
+        "load": os.getloadavg()[0],
+        "cores": os.cpu_count() or 0,
     }
 
 

@@ -35,18 +35,17 @@ def notebook_page(notebook: Path) -> str:
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-        parts += [_shown(output["data"]) for output in cell.get("outputs", []) if "data" in output]
+        for output in cell.get("outputs", []):
+            parts.append(_shown(output.get("data") or {"text/plain": output["text"]}))
     return "\n\n".join(parts) + "\n"
 
 
 def _shown(data: dict[str, Any]) -> str:
-    """One output of a cell: as HTML or a picture if it has them, else as text."""
+    """One output of a cell: as HTML if it has that, else as text."""
     forms = {kind: "".join(content) for kind, content in data.items()}
     if "text/html" in forms:
         return f'<div class="output">{forms["text/html"]}</div>'
-    if "image/png" in forms:
-        return f'<p><img alt="output" src="data:image/png;base64,{forms["image/png"].strip()}"></p>'
-    return f"```text\n{forms['text/plain']}\n```"
+    return f"```text\n{forms['text/plain'].rstrip()}\n```"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.metrics.intervals import gain_interval, units_needed
-from holdfast.reports.check_text import rounded_up
+from holdfast.reports.check_report import rounded_up
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

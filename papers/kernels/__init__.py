@@ -39,8 +39,6 @@ def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
     if network.frozen:
         return f"the kernels do not support frozen parts, and {name} has some: {', '.join(network.frozen)}"
     for part in network.modules():
-        if isinstance(part, nn.SyncBatchNorm):
-            return f"{name} has a SyncBatchNorm, and the kernels do not support several ranks"
         if isinstance(part, (*PARTS, _BatchNorm)) and type(part) not in PARTS:
             return f"{name} has a part that the kernels do not support, {type(part).__name__}"
     if not all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4):

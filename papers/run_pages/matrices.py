@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.wording import per_cent
-from holdfast.reports.figures import heat_table
-from holdfast.reports.html import DASH, text
+from papers.run_pages.figures import heat_table
+from papers.run_pages.html import DASH, text
 
 LARGEST_WITH_NUMBERS = 16
 """With more models the numbers do not fit into their cells; they are then shown as tooltips."""

@@ -15,12 +15,12 @@ import numpy as np
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import write_text
 from holdfast.core.wording import decimal, per_cent
-from holdfast.reports.figures import Line, chart
-from holdfast.reports.html import document, plain_table, text
-from holdfast.reports.style import style
+from papers.run_pages.figures import Line, chart
+from papers.run_pages.html import document, plain_table, text
 from papers.run_pages.matrices import heatmap, legend
 from papers.run_pages.records import ProtocolRecord, RunRecord, finite_or_nan, read_run
 from papers.run_pages.stationarity import stationarity_section
+from papers.run_pages.style import style
 from papers.run_pages.tables import methods_table, run_labels, settings_tables
 
 _WHAT_IS_SHOWN = (

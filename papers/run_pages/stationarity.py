@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import counted, per_cent
-from holdfast.reports.html import DASH, plain_table, text
+from papers.run_pages.html import DASH, plain_table, text
 from papers.run_pages.records import RunRecord
 
 WORST = 5

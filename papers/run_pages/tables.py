@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.wording import decimal, per_cent
-from holdfast.reports.html import DASH, plain_table, scroll_box, text
+from papers.run_pages.html import DASH, plain_table, scroll_box, text
 from papers.run_pages.records import RunRecord, flatten
 
 

@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.reports.html import text
-from holdfast.reports.style import style
+from papers.run_pages.html import text
+from papers.run_pages.style import style
 from papers.stationary.result_page import Figure, ResultPage, Selection, Table
 from papers.stationary.results import Results
 

@@ -96,10 +96,7 @@ def _read_recipe(source: str, overrides: tuple[str, ...]) -> Recipe:
 
 
 EXECUTION_OPTIONS = ("executor", "checkpoint_minutes", "images")
-"""Training options that do not change the arithmetic, except for rounding by the executor, which each record names.
-
-``gather`` and ``sync_bn`` are not among them: with several ranks they change the inputs of the loss.
-"""
+"""Training options that do not change the arithmetic, except for rounding by the executor, which each record names."""
 
 
 def same_run(one: Recipe, other: Recipe) -> bool:

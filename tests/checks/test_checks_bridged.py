@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Bridge, check
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import check_markdown, render_check
+from holdfast.reports import check_report, html_page, markdown
 from holdfast.vectors import nearest
 from holdfast.vectors.feature_set import feature_set
 from holdfast.vectors.lengths import unit
@@ -75,7 +75,7 @@ def test_any_function_is_a_bridge(made, bridge):
     assert found.gain == expected.gain
     assert found.bridge is None
     assert found.bridged
-    assert "Bridged." in check_markdown(found.as_json())
+    assert "Bridged." in markdown(check_report(found.as_json()))
 
 
 @pytest.mark.parametrize("score", ["mAP", "hit@5"])
@@ -101,7 +101,7 @@ def test_without_labels_agreement_with_the_reembedded_hits_is_shown(made, bridge
     assert (found.verdict, found.exit_code, found.gain, found.loss) == ("not judged", 3, None, None)
     assert found.changes is None
     record = json.loads(json.dumps(found.as_json(), allow_nan=False))
-    for shown in (render_check(record), check_markdown(record)):
+    for shown in (html_page(check_report(record)), markdown(check_report(record))):
         assert "It rewards imitating the new model, also where that finds less than the old one." in shown
 
 

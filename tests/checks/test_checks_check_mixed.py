@@ -9,7 +9,7 @@ from holdfast import Bridge, check, check_mixed
 from holdfast.checks.estimates import Estimate
 from holdfast.checks.verdict import Gate, gates_answer
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import check_markdown, render_check
+from holdfast.reports import check_report, html_page, markdown
 
 ITEMS, QUERIES, CLASSES = 120, 60, 8
 LABELS, QUERY_LABELS = np.arange(ITEMS) % CLASSES, np.arange(QUERIES) % CLASSES
@@ -271,7 +271,7 @@ def test_the_record_is_json_and_makes_a_page(world):
         record = json.loads(json.dumps(found.as_json(), allow_nan=False))
         assert record["kind"] == "mixed"
         assert set(record["versions"][0]["mixed"]["exposure"]) == {"1", "10"}
-        page, text = render_check(record), check_markdown(record)
+        page, text = html_page(check_report(record)), markdown(check_report(record))
         ratio = found.versions[1].mixed.exposure[1]
         for shown in (page, text):
             assert f"{100 * found.kept.value:.2f}" in shown
@@ -279,7 +279,7 @@ def test_the_record_is_json_and_makes_a_page(world):
             assert "Version 1: part 1, bridge rotation." in shown
             assert "None" not in shown
             assert "nan" not in shown
-        assert "exposure of version 3 at 10" in found._repr_html_()
+        assert "Version 1: part 1, bridge rotation." in found._repr_html_()
 
 
 def test_few_places_that_are_due_decide_nothing():
@@ -337,7 +337,7 @@ def test_a_mixed_gallery_is_compared_with_keeping_the_old_model(world):
     assert found.gain.value == pytest.approx(found.accuracy.value - found.keep.value)
     assert (found.verdict, found.better.answer) in (("better", "yes"), ("worse", "no"), ("not shown", "not shown"))
     assert found.exit_code == (0 if found.loss.answer == "yes" else 1)
-    assert check_markdown(found.as_json()).startswith("### Better than keeping the old model: ")
+    assert markdown(check_report(found.as_json())).startswith("### Better than keeping the old model: ")
     impossible = judge(world, gallery_old=old, queries_old=queries_old, min_exposure=1.0, max_loss=0.9)
     assert (impossible.loss.answer, impossible.gates, impossible.exit_code) == ("yes", "not shown", 1)
     with pytest.raises(HoldfastError, match="gallery-old and queries-old go together"):

@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import compare
-from holdfast.checks.compare import bridge_candidates
+from holdfast.checks.comparison import bridge_candidates
 from holdfast.checks.measured_ways import way_name
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
-from holdfast.reports.compare_page import compare_markdown, render_comparison
 from holdfast.upgrade.strategies import WEIGHT
 
 
@@ -161,22 +160,48 @@ def test_one_command_with_two_files_and_judgements(tmp_path):
     lines += [f"{query}\t{item}\t{grade}" for query, row in grades.items() for item, grade in row.items()]
     (tmp_path / "qrels.tsv").write_text("\n".join(lines) + "\n")
     files = [str(tmp_path / "old.npz"), str(tmp_path / "new.npz")]
-    page = tmp_path / "page.html"
-    judged = ["--relevance", str(tmp_path / "qrels.tsv"), "--pairs", "100", "-q"]
-    run = CliRunner().invoke(app, ["compare", *files, *judged, "--html", str(page)])
+    page, comment = tmp_path / "page.html", tmp_path / "page.md"
+    judged = ["--relevance", str(tmp_path / "qrels.tsv")]
+    run = CliRunner().invoke(app, ["compare", *files, *judged, "--page", str(page), "--page", str(comment)])
     assert run.exit_code == 0, run.output
     assert run.output.startswith("Recommended: two-stage@50")
     assert "exploratory" in " ".join(run.output.split())
     assert "Is the upgrade better than staying?" in page.read_text()
+    assert "<table" in page.read_text()
+    assert comment.read_text().startswith("### Recommended")
     record = json.loads(CliRunner().invoke(app, ["compare", *files, *judged, "--json"]).output)
     assert record["policy"] == {"source": "old", "candidates": 50, "weight": WEIGHT}
-    assert compare_markdown(record).startswith("### Recommended")
-    assert "<table" in render_comparison(record)
-    missing = CliRunner().invoke(app, ["compare", *files, "-q"])
+    missing = CliRunner().invoke(app, ["compare", *files])
     assert missing.exit_code == 3
     assert "judgements are missing" in " ".join(missing.output.split())
-    bad = CliRunner().invoke(app, ["compare", files[0], str(tmp_path / "none.npz"), "-q"])
+    bad = CliRunner().invoke(app, ["compare", files[0], str(tmp_path / "none.npz")])
     assert bad.exit_code == 2
+
+
+def test_known_items_and_columns_of_other_names(tmp_path):
+    """The same vectors give the same score, whatever the arrays are called; a wrong name lists those that are there."""
+    vectors, grades, _ = made_up()
+    right = [next(iter(grades[query])) for query in vectors[2][2]]
+    for name, index in (("old", vectors[0]), ("new", vectors[1])):
+        np.savez(tmp_path / f"{name}.npz", emb=index[0], sku=index[2])
+    np.savez(tmp_path / "known.npz", old=vectors[2][0], new=vectors[3][0], item=right)
+    words = ["compare", tmp_path / "old.npz", tmp_path / "new.npz", "--known-items", tmp_path / "known.npz", "--json"]
+
+    def run(*more):
+        result = CliRunner().invoke(app, [str(word) for word in (*words, *more)])
+        return result.exit_code, json.loads(result.stdout)
+
+    status, record = run("--id", "sku", "--vector", "emb")
+    queries = [(part[0], None) for part in vectors[2:]]
+    same = compare(vectors[0], vectors[1], *queries, known_items=right)
+    assert (status, record["score"], record["judged"]) == (same.exit_code, "hit@1", len(right))
+    assert record["ways"][0]["score"]["value"] == pytest.approx(same.as_json()["ways"][0]["score"]["value"])
+    assert any("stand-in for real queries" in note for note in record["notes"])
+    status, record = run("--id", "name")
+    assert status == 2
+    assert "old.npz: no column name (--id); it has emb, sku" in record["reason"]
+    with pytest.raises(HoldfastError, match="give one of them"):
+        compare(*vectors, known_items=right, relevance=grades)
 
 
 def test_bad_options_are_refused():

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import check, check_history
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import check_markdown, render_check
+from holdfast.reports import check_report, html_page, markdown
 from holdfast.vectors.feature_files import read_features
 from holdfast.vectors.feature_set import feature_set
 
@@ -105,16 +105,16 @@ def test_one_query_makes_a_report(score, sets):
     found = check(**one, score=score)
     assert found.verdict == "not shown"
     record = json.loads(json.dumps(found.as_json(), allow_nan=False))
-    assert "too few" in render_check(record)
-    assert "too few" in check_markdown(record)
+    assert "too few" in html_page(check_report(record))
+    assert "too few" in markdown(check_report(record))
 
 
 def test_one_query_makes_a_history(sets):
     models = [((f[:1], y[:1]), sets["gallery"]) for f, y in (sets["queries_old"], sets["queries_new"])]
     record = check_history(models).as_json()
     assert 0 <= record["AA"] <= 1
-    assert "AA " in check_markdown(record)
-    assert render_check(record)
+    assert "AA " in markdown(check_report(record))
+    assert html_page(check_report(record))
 
 
 def test_a_history_tells_of_odd_vectors_and_says_what_was_asked(sets):

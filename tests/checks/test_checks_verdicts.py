@@ -189,10 +189,10 @@ def test_queries_without_relevance_are_left_out(sets):
     [(-0.009, 0.03, "yes"), (-0.01, 0.03, "not shown"), (-0.05, -0.01, "not shown"), (-0.05, -0.011, "no")],
 )
 def test_at_most_a_point_lost(low, high, answer):
-    found = answer_about(Estimate((low + high) / 2, low, high), 0.01, 100, "queries", needed=500)
+    found = answer_about(Estimate((low + high) / 2, low, high), 0.01, 100, "queries", needed=lambda bound: 500)
     assert (found.question, found.answer) == ("At most 1 point lost", answer)
     assert found.units_needed == (500 if answer == "not shown" else None)
-    few = answer_about(Estimate(0.0, low, high), 0.01, 9, "queries", needed=500)
+    few = answer_about(Estimate(0.0, low, high), 0.01, 9, "queries", needed=lambda bound: 500)
     assert (few.answer, few.units_needed) == ("not shown", None)
 
 

@@ -177,7 +177,7 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
     def full(*words, **options):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "model.onnx"))
 
-    monkeypatch.setattr("holdfast.train.encoders.export.export_onnx", full)
+    monkeypatch.setattr("holdfast.train.encoders.encoder_export.export_onnx", full)
     line = refused("export", tiny_run / "models" / "01", tmp_path / "model.onnx")
     assert line.endswith("model.onnx'; free some space and run the same command again\n")
 
@@ -202,7 +202,7 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     folder, contents = earlier
     (tmp_path / "taken").mkdir()
     before = contents()
-    message = refused("check-history", folder, "--html", tmp_path / "taken", status=2)
+    message = refused("check-history", folder, "--page", tmp_path / "taken", status=2)
     assert "taken: is a folder; name a file" in message
     assert contents() == before
 

@@ -106,7 +106,7 @@ def test_bad_input_is_two(files, tmp_path, holdfast, command):
         ["check"],
         ["check-history", tmp_path, "--model", "one,two"],
         ["check", "--gallery", files["gallery"]],
-        [*words(files), "--json", "--markdown"],
+        [*words(files), "--page", tmp_path / "page.txt"],
         [*words(files), "--score", "best"],
         ["check-history", "--model", "one"],
         ["check-history"],
@@ -140,8 +140,8 @@ def test_without_judgements_is_three(files, tmp_path, holdfast):
     again = ["--gallery-new", bare["anew"]]
     for more in ([], again, [*again, "--min-agreement", "0.01"], [*again, "--min-agreement", "0.99"]):
         status = {(): 3, ("0.01",): 0, ("0.99",): 1}[tuple(more[3:])]
-        page = tmp_path / "page.html"
-        for form in ([], ["--markdown"], ["--json"], ["--html", page]):
+        html, comment = tmp_path / "page.html", tmp_path / "page.md"
+        for form in ([], ["--json"], ["--page", html, "--page", comment]):
             text = holdfast(*words(bare), *more, *form, status=status)
             if "--json" in form:
                 record = json.loads(text)
@@ -150,7 +150,7 @@ def test_without_judgements_is_three(files, tmp_path, holdfast):
                     *[None] * 3,
                 )
                 text = record["reason"]
-            for shown in (text, page.read_text() if "--html" in form else ""):
+            for shown in (text, *(page.read_text() for page in (html, comment) if form and page in form)):
                 body = shown[shown.index("<body>") :] if "<body>" in shown else shown
                 assert not re.search(r"\b(yes|better|compatible|helps)\b", body, re.IGNORECASE), body
     assert holdfast(*words(bare), status=3).startswith("Not judged: ")
@@ -166,7 +166,7 @@ def test_without_judgements_is_three(files, tmp_path, holdfast):
 def test_eighty_columns(more, files, tiny_run, holdfast):
     text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
     assert "do not cover another" in " ".join(text.split())
-    history = holdfast("check-history", tiny_run, "--protocol", "template", status=1)
+    history = holdfast("check-history", tiny_run, status=1)
     for line in [*text.splitlines(), *history.splitlines()]:
         assert len(line) <= 80, line
 
@@ -186,16 +186,17 @@ def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
 
 
 def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
-    page = tmp_path / "report.html"
-    text = holdfast(*words(files), "--html", page, "--markdown")
+    page, comment = tmp_path / "report.html", tmp_path / "report.md"
+    holdfast(*words(files), "--page", page, "--page", comment)
+    text = comment.read_text()
     assert text.startswith(f"### {BETTER}yes. At most 1 point lost: yes (95 %).\n")
     assert "| **gain over keeping, points** |" in text
     assert "another training seed" in text
     html = page.read_text()
     assert f"{BETTER}yes. At most 1 point lost: yes (95 %)." in html
     assert "another training seed" in html
-    text = holdfast("check-history", tiny_run, "--markdown", status=1)
-    assert "| query model" in text
+    holdfast("check-history", tiny_run, "--page", comment, status=1)
+    assert "| query model" in comment.read_text()
 
 
 def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
@@ -209,7 +210,9 @@ def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
 
 
 def test_a_comment_says_what_is_wrong(files, tmp_path, holdfast):
-    text = holdfast(*words(files)[:-1], tmp_path / "none.npz", "--markdown", status=2)
+    comment = tmp_path / "report.md"
+    holdfast(*words(files)[:-1], tmp_path / "none.npz", "--page", comment, status=2)
+    text = comment.read_text()
     assert text.startswith("### Not judged: ")
     assert "none.npz: no such file" in text
 

@@ -45,7 +45,7 @@ MIXED += ["--queries-new", "queries_new.npz", "--gallery-new", "gallery_new.npz"
 
 def test_a_bridge_makes_models_of_two_sizes_comparable(folder, holdfast):
     assert "a bridge between the two is needed" in json.loads(holdfast(*words("--json"), status=2))["reason"]
-    text = holdfast(*words("--bridge", "bridge", "--gallery-new", "gallery_new.npz", "--html", "page.html"))
+    text = holdfast(*words("--bridge", "bridge", "--gallery-new", "gallery_new.npz", "--page", "page.html"))
     said = " ".join(text.split())
     answers = r"Better than keeping the old model: (?:yes|not shown)\. At most 1 point lost: yes \(95 %\)\. "
     assert re.match(answers + r"Keeps \d+\.\d % of re-embedding \(95 % interval \d+\.\d to \d+\.\d\)\.", said)
@@ -70,7 +70,7 @@ def test_without_labels(folder, holdfast):
 
 
 def test_a_mixed_gallery(folder, holdfast):
-    text = holdfast(*MIXED, "--html", "page.html", status=3)
+    text = holdfast(*MIXED, "--page", "page.html", status=3)
     assert text.startswith("Not judged: the old model's vectors")
     assert "Keeps 9" in text
     for line in text.splitlines():
@@ -86,7 +86,8 @@ def test_a_mixed_gallery(folder, holdfast):
     for shown in (text, (folder / "page.html").read_text()):
         assert f"{100 * found['kept']['value']:.2f}" in shown
         assert f"{first['mixed']['exposure']['1']['value']:.2f} (" in shown
-    assert "| 1, raw |" in holdfast(*MIXED, "--markdown", status=3)
+    holdfast(*MIXED, "--page", "comment.md", status=3)
+    assert "| 1, raw |" in (folder / "comment.md").read_text()
 
 
 def test_a_mixed_gallery_against_the_old_model(folder, holdfast):

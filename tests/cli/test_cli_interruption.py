@@ -68,11 +68,6 @@ def test_engine_in_a_command_is_cancelled_too():
         assert cancel.requested
 
 
-def test_one_of_several_ranks_ends_at_once():
-    with exit_on_interrupt(alone=False):
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
 @BOTH
 def test_another_handler_stays(number):
     before = signal.signal(number, signal.SIG_IGN)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checks.compare import bridge_candidates
+from holdfast.checks.comparison import bridge_candidates
 from papers.upgrades.candidate_rule import candidate_counts, candidates_for, first_enough, fitted_share, reached
 from papers.upgrades.page import written
 from papers.upgrades.sets import smart_records, write_smart

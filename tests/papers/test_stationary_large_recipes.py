@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.slots import read_slots
+from holdfast.train.engine.model_slots import read_slots
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import builtin_recipes

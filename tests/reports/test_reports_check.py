@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from holdfast import Bridge, check, check_history, check_mixed
-from holdfast.reports import check_markdown, render_check
-from holdfast.reports.check_text import headline, lead_sentences
-from holdfast.reports.figures import interval_plot
+from holdfast.reports import check_report, html_page, markdown, refusal_report, write_report
+from holdfast.reports.check_report import headline, lead_sentences
+from holdfast.reports.report import Bar
+
+
+def as_markdown(record):
+    return markdown(check_report(record))
+
+
+def as_page(record):
+    return html_page(check_report(record))
+
 
 EVIL = '<script>alert("x")</script>'
 
@@ -79,7 +88,7 @@ RECORDS = {
 @pytest.mark.parametrize("name", list(RECORDS))
 def test_every_kind_of_result_makes_a_page(name):
     record = RECORDS[name]().as_json()
-    page = render_check(record)
+    page = as_page(record)
     body = page[page.index("<body>") :]
     loss, better = record.get("loss"), record.get("better")
     said = f"{better['question']}: {better['answer']}" if better else "Not judged: "
@@ -91,7 +100,7 @@ def test_every_kind_of_result_makes_a_page(name):
     assert not re.search(r"(?:src|href)=|url\(|@import|https?://", page)
     assert "None" not in re.sub(r"<title>.*?</title>", "", body)
     assert "nan" not in body
-    markdown = check_markdown(record)
+    markdown = as_markdown(record)
     for page_text in (body, markdown):  # agreement of hits and a refusal have no interval
         assert ("another training seed" in page_text) == (name != "overlap")
         assert name != "overlap" or "bootstrap" not in page_text
@@ -102,7 +111,7 @@ def test_every_kind_of_result_makes_a_page(name):
 
 def test_the_sentences_hold_the_numbers():
     found = check(**sets())
-    page = render_check(found.as_json())
+    page = as_page(found.as_json())
     for estimate in (found.self_test, found.cross_test):
         assert f"{100 * estimate.value:.2f} %" in page
     assert f"{found.changes.lost} queries score lower and {found.changes.gained} higher (sign test: p " in page
@@ -117,7 +126,7 @@ def test_names_stay_text_in_a_comment():
         (clustered(LABELS, 0.8, 2), names[LABELS]),
         (clustered(LABELS, 3.0, 3), names[LABELS]),
     ).as_json()
-    text = check_markdown(record)
+    text = as_markdown(record)
     assert r"a\\\|b" in text
     assert r"!\[x\](http" in text
     assert r"\`code\`" in text
@@ -126,11 +135,11 @@ def test_names_stay_text_in_a_comment():
     assert "**bold**" not in text
     table = [line for line in text.splitlines() if line.startswith("| a")]
     assert len(table) == len([name for name in names if name.startswith("a")])
-    assert check_markdown({**record, "score": "recall@5"}).count("recall@5") >= 2
+    assert as_markdown({**record, "score": "recall@5"}).count("recall@5") >= 2
 
 
 def test_names_of_models_do_not_break_the_matrix_in_a_comment():
-    text = check_markdown(check_history([model(1.5), model(1.0)], names=["a|b", "@all"]).as_json())
+    text = as_markdown(check_history([model(1.5), model(1.0)], names=["a|b", "@all"]).as_json())
     head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert r"a\|b" in head
     assert "@\u200ball" in head
@@ -139,7 +148,7 @@ def test_names_of_models_do_not_break_the_matrix_in_a_comment():
 
 def test_too_few_queries_are_said_to_be():
     few = {name: tuple(part[:8] for part in value) if "queries" in name else value for name, value in sets().items()}
-    text = check_markdown(check(**few).as_json())
+    text = as_markdown(check(**few).as_json())
     assert text.startswith(
         "### Better than keeping the old model: not shown. At most 1 point lost: not shown: 8 queries are "
     )
@@ -182,26 +191,21 @@ def test_known_classes_decide_and_say_so():
     assert "Known classes decide: an old index holds no items of new classes. New classes: no, gain " in told
 
 
-def test_wide_windows_show_two_columns_and_every_heading_has_a_section():
-    page = render_check(check(**sets()).as_json())
-    assert page.count("<section>") == page.count("<h2>") == page.count("</section>")
-    assert "columns:2" in page
+def test_a_bar_is_drawn_whole():
+    """Also where gain and bound are negative, and where an interval has no end."""
+    bar = Bar.of(-0.5, -0.3, -0.1, (-0.5, 0.0), -0.01)
+    assert (bar.low, bar.value, bar.high, bar.bound) == (0, 40, 80, 98)
+    assert Bar.of(-9.0, 0.0, 9.0, (-1.0, 1.0)) == Bar(0, 50, 100)
+    record = check(**sets()).as_json()
+    record["gain"] = {**record["gain"], "high": None}
+    assert as_page(record).count("<svg") == 3
+    nothing = {**record["self_test"], "value": None, "low": None, "high": None}
+    assert as_page({**record, "self_test": nothing}).count("<svg") == 2
 
 
-def test_a_score_without_a_value_is_left_out_of_the_plot():
-    """The share that is kept of a score of 0."""
-    rows = [("kept", {"value": None, "low": None, "high": None}), ("score", {"value": 0.0, "low": 0.0, "high": 0.1})]
-    drawn = interval_plot(rows, "%")
-    assert "score" in drawn
-    assert "kept" not in drawn
-
-
-@pytest.mark.parametrize("mark", [-0.01, 0.0])
-def test_the_interval_of_a_gain_is_drawn_whole(mark):
-    """Also where gain and bound are negative, or the interval is much longer than both."""
-    for gain in ({"value": -0.3, "low": -0.5, "high": -0.1}, {"value": 0.02, "low": -0.4, "high": 0.44}):
-        drawn = interval_plot([("gain", gain)], "%", mark)
-        ends = [float(end) for end in re.search(r'<line x1="([\d.-]+)" x2="([\d.-]+)" y1="28', drawn).groups()]
-        (dot,) = (float(at) for at in re.findall(r'<circle cx="([\d.-]+)"', drawn))
-        assert ends[0] < dot < ends[1]
-        assert dot - ends[0] == pytest.approx(ends[1] - dot, abs=0.2)
+def test_a_report_is_written_by_its_suffix(tmp_path):
+    report = check_report(check(**sets()).as_json())
+    for name, start in (("a.html", "<!doctype html>"), ("a.md", "### Better than")):
+        write_report(report, tmp_path / name)
+        assert (tmp_path / name).read_text().startswith(start)
+    assert markdown(refusal_report("it is a|b", "holdfast check")) == "### Not judged: it is a\\|b\n"

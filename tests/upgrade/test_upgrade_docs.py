@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,24 +48,6 @@ def names(tmp_path, monkeypatch):
     return variables
 
 
-def old_model_of(names, base):
-    """The old model as a class of LangChain or LlamaIndex that embeds texts."""
-
-    class OldModel(base):
-        def embed_documents(self, texts):
-            return names["old_model"](texts).tolist()
-
-        def embed_query(self, text):
-            return self.embed_documents([text])[0]
-
-        _get_query_embedding = _get_text_embedding = embed_query
-
-        async def _aget_query_embedding(self, query):
-            return self.embed_query(query)
-
-    return OldModel()
-
-
 def test_numpy(names):
     assert names["answer"].embedded > 0
     assert names["upgrade"].search("wine red", k=3).embedded == 0
@@ -90,43 +73,38 @@ def test_pgvector(names):
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             connection.execute("CREATE TABLE items (id bigint, body text, embedding vector(9))")
-            for number, (text, row) in enumerate(zip(names["texts"], names["stored"], strict=True)):
-                vector = "[" + ",".join(map(str, row)) + "]"
-                connection.execute("INSERT INTO items VALUES (%s, %s, %s)", (number, text, vector))
+            for number, (text, row) in enumerate(zip(names["texts"], names["stored"].tolist(), strict=True)):
+                connection.execute("INSERT INTO items VALUES (%s, %s, %s)", (number, text, str(row)))
             executed(names | {"connection": connection}, "pgvector")
     finally:
         server.remove()
 
 
 def test_chroma(names):
-    client = library("chromadb").EphemeralClient()
+    client, texts = library("chromadb").EphemeralClient(), names["texts"]
     collection = client.create_collection("items", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None)
-    texts = names["texts"]
-    collection.add(ids=list(map(str, range(len(texts)))), embeddings=names["stored"].tolist(), documents=texts)
+    collection.add(ids=[f"item {text}" for text in texts], embeddings=names["stored"].tolist(), documents=texts)
     executed(names | {"collection": collection}, "Chroma")
 
 
 def test_langchain(names):
-    chroma = library("langchain_chroma")
-    from langchain_core.embeddings import Embeddings
-
-    names["store"] = chroma.Chroma(
-        embedding_function=old_model_of(names, Embeddings), collection_metadata={"hnsw:space": "cosine"}
+    old_model = SimpleNamespace(embed_documents=lambda texts: names["old_model"](texts).tolist())
+    store = library("langchain_chroma").Chroma(
+        embedding_function=old_model, collection_metadata={"hnsw:space": "cosine"}
     )
-    names["store"].add_texts(names["texts"])
+    store.add_texts(names["texts"])
+    names["store"] = store
     executed(names, "A LangChain retriever")
     upgrade = Upgrade(search=names["search_store"], candidates=6, **names["models"])
     documents = names["UpgradeRetriever"](upgrade=upgrade).invoke("wine red")
-    assert documents[0].page_content == "red wine"
-    assert len(documents) == 3
+    assert [document.page_content for document in documents] == [hit.content for hit in names["answer"].hits]
 
 
 def test_llama_index(names):
     core = library("llama_index.core")
-    nodes = [core.schema.TextNode(text=text) for text in names["texts"]]
-    embed_model = old_model_of(names, core.base.embeddings.base.BaseEmbedding)
-    names["index"] = core.VectorStoreIndex(nodes, embed_model=embed_model)
+    stored = zip(names["texts"], names["stored"].tolist(), strict=True)
+    nodes = [core.schema.TextNode(text=text, embedding=vector) for text, vector in stored]
+    names["index"] = core.VectorStoreIndex(nodes, embed_model=core.MockEmbedding(embed_dim=9))
     executed(names, "A LlamaIndex retriever")
     hits = names["UpgradeRetriever"]().retrieve("wine red")
-    assert hits[0].node.text == "red wine"
-    assert len(hits) == 3
+    assert [hit.node.text for hit in hits] == [hit.content for hit in names["answer"].hits]

@@ -62,36 +62,27 @@ def test_merged_candidates_are_those_of_a_slow_merge():
     first = Candidates(np.array([rng.permutation(30)[:10] for _ in range(6)]), -np.sort(-rng.random((6, 10))))
     second = Candidates(np.array([rng.permutation(30)[:10] for _ in range(6)]), -np.sort(-rng.random((6, 10)) * 3))
     first.scores[1, 7:] = -np.inf
-    merged = merged_candidates(first, second, 12)
+    merged, whole = merged_candidates(first, second, 12), merged_candidates(first, second, 20)
     for query in range(6):
         best: dict[int, float] = {}
         for part in (first, second):
             for item, score in zip(part.items[query], slow_standardised(part.scores[query]), strict=True):
                 best[item] = max(best.get(item, -np.inf), score)
-        expected = sorted((item for item in best if best[item] > -np.inf), key=lambda item: -best[item])[:12]
-        assert merged.items[query].tolist() == expected
-        assert np.allclose(merged.scores[query], [best[item] for item in expected])
-
-
-def test_a_repeated_item_takes_one_place_only():
-    same = Candidates(np.array([[5, 6, 7]]), np.array([[0.9, 0.5, 0.1]]))
-    merged = merged_candidates(same, same, 6)
-    assert merged.items[0, :3].tolist() == [5, 6, 7]
-    assert (merged.scores[0, 3:] == -np.inf).all()
+        expected = sorted((item for item in best if best[item] > -np.inf), key=lambda item: -best[item])
+        assert merged.items[query].tolist() == expected[:12]
+        assert whole.items[query, : len(expected)].tolist() == expected  # an item of both takes one place
+        assert (whole.scores[query, len(expected) :] == -np.inf).all()
+        assert np.allclose(merged.scores[query], [best[item] for item in expected[:12]])
 
 
 def test_candidate_scores_are_cosines():
     rng = np.random.default_rng(3)
     queries, vectors = rng.standard_normal((4, 8)), 5 * rng.standard_normal((4, 6, 8))
+    lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(vectors, axis=2)
+    expected = np.array([[query @ row for row in rows] for query, rows in zip(queries, vectors, strict=True)]) / lengths
     vectors[1, 2, 3], vectors[2, 0] = np.inf, 0
-    found = candidate_scores(queries, vectors)
-    for query in range(4):
-        for place in range(6):
-            if (query, place) in ((1, 2), (2, 0)):
-                assert found[query, place] == -np.inf
-            else:
-                a, b = queries[query], vectors[query, place]
-                assert found[query, place] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
+    expected[1, 2] = expected[2, 0] = -np.inf
+    assert np.allclose(candidate_scores(queries, vectors), expected, atol=1e-5)
 
 
 def test_a_blend_ranks_by_the_weighted_sum_of_both_scores():
@@ -104,16 +95,16 @@ def test_a_blend_ranks_by_the_weighted_sum_of_both_scores():
     assert np.argsort(-found, axis=1)[:, :5].tolist() == np.argsort(-scores, axis=1)[:, :5].tolist()
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_weights_outside_0_to_1_are_refused(weight):
-    with pytest.raises(HoldfastError, match="weight must lie between 0 and 1"):
-        combined_scores([[1.0]], [[1.0]], weight)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(HoldfastError, match="both must be Q x C"):
-        combined_scores([[1.0]], [[1.0, 2.0]], 0.5)
-    with pytest.raises(HoldfastError, match="Q x d and Q x C x d"):
-        candidate_scores([[1.0, 0.0]], [[[1.0]]])
-    with pytest.raises(HoldfastError, match="must have one shape"):
-        blended_queries([[1.0, 0.0]], [[1.0]], 0.5)
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (lambda: combined_scores([[1.0]], [[1.0]], -0.1), "weight must lie between 0 and 1"),
+        (lambda: combined_scores([[1.0]], [[1.0]], float("nan")), "weight must lie between 0 and 1"),
+        (lambda: combined_scores([[1.0]], [[1.0, 2.0]], 0.5), "both must be Q x C"),
+        (lambda: candidate_scores([[1.0, 0.0]], [[[1.0]]]), "Q x d and Q x C x d"),
+        (lambda: blended_queries([[1.0, 0.0]], [[1.0]], 0.5), "must have one shape"),
+    ],
+)
+def test_weights_and_shapes_that_do_not_fit_are_refused(refused, message):
+    with pytest.raises(HoldfastError, match=message):
+        refused()

@@ -5,6 +5,7 @@ model, and whether at most so much is lost. Without them nothing is judged: it s
 search shows.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -291,9 +292,9 @@ def _answers(
     by_chance = chance(score, searched.answers, searched.answers.items)
     interval = gain_interval(before, after, design)
     gain, units, what = Estimate.of(interval), interval.units, interval.unit
-    needed = [units_needed(before, after, bound, design) for bound in (0.0, -max_loss)]
-    better = better_answer(gain, units, what, needed[0])
-    loss = answer_about(gain, max_loss, units, what, needed[1])
+    needed = functools.partial(units_needed, before, after, design)
+    better = better_answer(gain, units, what, needed)
+    loss = answer_about(gain, max_loss, units, what, needed)
     old, new = mean_estimate(before, design), mean_estimate(after, design)
     if units >= FEWEST_UNITS and _at_chance(old, new, gain, by_chance):
         queries = "the bridged queries" if bridged else "the new queries"

@@ -1,5 +1,6 @@
 """The check of a gallery whose items were embedded by several models: accuracy, and how often each version is shown."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,9 +199,9 @@ def check_mixed(
         interval = gain_interval(before, after, design)
         gain, units, what = Estimate.of(interval), interval.units, interval.unit
         clustered = interval.clustered
-        needed = [units_needed(before, after, bound, design) for bound in (0.0, -max_loss)]
-        better = better_answer(gain, units, what, needed[0])
-        loss = answer_about(gain, max_loss, units, what, needed[1])
+        needed = functools.partial(units_needed, before, after, design)
+        better = better_answer(gain, units, what, needed)
+        loss = answer_about(gain, max_loss, units, what, needed)
     reason = NO_JUDGEMENTS if agreement else WITHOUT_OLD_MODEL if better is None else better.reason
     fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, decides)]
     consequences = [(problems, "they are never found") for problems in stored.problems]

@@ -67,7 +67,7 @@ def gain_estimate(before: np.ndarray, after: np.ndarray, design: Design) -> Esti
     return Estimate.of(gain_interval(before, after, design))
 
 
-def units_needed(before: np.ndarray, after: np.ndarray, bound: float, design: Design) -> int | None:
+def units_needed(before: np.ndarray, after: np.ndarray, design: Design, bound: float) -> int | None:
     """How many queries, or groups, would put the interval of the gain on one side of ``bound``; see the metrics."""
     known = ~np.isnan(before) & ~np.isnan(after)
     return intervals.units_needed(before[known], after[known], bound, **design.options(known))

@@ -40,7 +40,10 @@ def refuse_exchanged_queries(gallery: FeatureSet, old: FeatureSet, new: FeatureS
     if not old.dim == new.dim == gallery.dim:
         return
     stored = unit(_some(gallery, _ROWS))
-    of_old, of_new = (_nearness(unit(_some(queries, _QUERIES)), stored) for queries in (old, new))
+    if len(stored) < 2:
+        return
+    among_stored = _median_best(stored[:_QUERIES], stored, 2)
+    of_old, of_new = (_nearness(unit(_some(queries, _QUERIES)), stored, among_stored) for queries in (old, new))
     if of_old < _STRANGE and of_new > _OWN:
         raise HoldfastError(
             f"{old.name}: the old queries do not lie in the space of {gallery.name}, and the new ones "
@@ -55,15 +58,18 @@ def _some(features: FeatureSet, most: int) -> np.ndarray:
     return np.asarray(vectors[np.isfinite(vectors).all(1) & vectors.any(1)])
 
 
-def _nearness(queries: np.ndarray, stored: np.ndarray) -> float:
+def _nearness(queries: np.ndarray, stored: np.ndarray, among_stored: float) -> float:
     """The median best cosine of the queries, on a scale from 0 (their numbers in another order) to 1 (stored vectors).
 
     NaN without usable vectors, and where the two ends do not differ.
     """
-    if not len(queries) or len(stored) < 2:
+    if not len(queries):
         return float("nan")
     strange = queries[:, np.random.default_rng(0).permutation(queries.shape[1])]
-    best, by_chance = (float(np.median(nearest(rows, stored).scores[:, 0])) for rows in (queries, strange))
-    among_stored = float(np.median(nearest(stored[:_QUERIES], stored, 2).scores[:, 1]))
+    best, by_chance = (_median_best(rows, stored, 1) for rows in (queries, strange))
     spread = among_stored - by_chance
     return (best - by_chance) / spread if spread > _LEAST_SPREAD else float("nan")
+
+
+def _median_best(queries: np.ndarray, stored: np.ndarray, k: int) -> float:
+    return float(np.median(nearest(queries, stored, k).scores[:, -1]))

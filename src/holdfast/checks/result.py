@@ -1,15 +1,12 @@
-"""Results of a check as plain records, their JSON, and their HTML in a notebook."""
+"""Results of a check as plain records, and their JSON."""
 
-import html
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from holdfast.checks.estimates import Estimate
 from holdfast.checks.verdict import FAILED, NOT_JUDGED, PASSED, REACHED, WITHOUT_JUDGEMENTS, YES, Answer
 from holdfast.core.storage import without_nan
-from holdfast.core.wording import per_cent
 
 
 @dataclass(frozen=True)
@@ -96,9 +93,15 @@ class Result(ABC):
         told = "; ".join(said) or f"{self.verdict}: {self.reason}"
         return f"<{type(self).__name__}: {told}; exit code {self.exit_code}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from holdfast.reports import check_report, html_fragment
+
+        return html_fragment(check_report(self.as_json()))
+
     def as_json(self) -> dict[str, Any]:
         """Everything as plain types; NaN and infinities are None."""
-        found: dict[str, Any] = without_nan({"kind": self.kind, **asdict(self), "exit_code": self.exit_code})
+        found: dict[str, Any] = without_nan({"kind": self.kind, **vars(self), "exit_code": self.exit_code})
         return found
 
 
@@ -167,11 +170,6 @@ class CheckResult(Result):
             return WITHOUT_JUDGEMENTS
         return PASSED if self.agreement.gate == REACHED else FAILED
 
-    def _repr_html_(self) -> str:
-        tests = ("self_test", "cross_test", "new_self_test", "gain", "kept")
-        rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
-        return _answers_html(self.better, self.loss) + check_html(self.verdict, self.reason, rows, self.notes)
-
 
 @final
 @dataclass(frozen=True, repr=False)
@@ -209,10 +207,6 @@ class HistoryResult(Result):
     @property
     def exit_code(self) -> int:
         return PASSED if self.loss is not None and self.loss.answer == YES else FAILED
-
-    def _repr_html_(self) -> str:
-        table = history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
-        return _answers_html(self.better, self.loss) + table
 
 
 @dataclass(frozen=True)
@@ -302,64 +296,3 @@ class MixedResult(Result):
         conditions = [] if self.loss is None else [self.loss.answer == YES]
         conditions += [] if self.gates is None else [self.gates == REACHED]
         return WITHOUT_JUDGEMENTS if not conditions else PASSED if all(conditions) else FAILED
-
-    def _repr_html_(self) -> str:
-        rows = [("mixed gallery", self.accuracy), ("re-embedded", self.reembedded), ("share kept", self.kept)]
-        exposed = [
-            (f"exposure of version {number} at {k}", ratio)
-            for number, version in enumerate(self.versions, start=1)
-            for k, ratio in version.mixed.exposure.items()
-        ]
-        answers = _answers_html(self.better, self.loss)
-        return answers + check_html(self.verdict, self.reason, [*rows, *exposed], self.notes)
-
-
-def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
-    """The verdict, its reason, each test in per cent with its interval, and the notes."""
-    body = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{per_cent(found.value)}</td>"
-        f"<td>{per_cent(found.low)} to {per_cent(found.high)}</td></tr>"
-        for name, found in rows
-        if found is not None
-    )
-    table = f"<table><tr><th></th><th>%</th><th>interval</th></tr>{body}</table>" if body else ""
-    return f"{_head(verdict, reason)}{table}{_list(notes)}"
-
-
-def history_html(
-    verdict: str,
-    reason: str,
-    models: Sequence[str],
-    matrix: Sequence[Sequence[Estimate | None]],
-    gains: Sequence[Sequence[Estimate | None]],
-    notes: Sequence[str],
-) -> str:
-    """The verdict, its reason, and the score of each query model (rows) on each gallery (columns), in per cent.
-
-    Below the diagonal also the interval of the gain over the old model's own score, in points.
-    """
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in models)
-    body = "".join(
-        f"<tr><th>{html.escape(name)}</th>{''.join(_cell(*both) for both in zip(row, gained))}</tr>"
-        for name, row, gained in zip(models, matrix, gains)
-    )
-    return f"{_head(verdict, reason)}<table><tr><th>query model</th>{head}</tr>{body}</table>{_list(notes)}"
-
-
-def _answers_html(*answers: Answer | None) -> str:
-    return "".join(f"<p><b>{html.escape(one.question)}: {one.answer}</b></p>" for one in answers if one is not None)
-
-
-def _head(verdict: str, reason: str) -> str:
-    return f"<p><b>{html.escape(verdict)}</b>: {html.escape(reason)}</p>"
-
-
-def _cell(found: Estimate | None, gain: Estimate | None) -> str:
-    if found is None:
-        return "<td></td>"
-    over = "" if gain is None else f"<br><small>gain {100 * gain.low:+.2f} to {100 * gain.high:+.2f}</small>"
-    return f"<td>{per_cent(found.value)}{over}</td>"
-
-
-def _list(notes: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in notes)}</ul>" if notes else ""

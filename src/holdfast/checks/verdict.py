@@ -7,7 +7,7 @@ gate on agreement that was asked for by name is answered then, in words of its o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,13 +52,19 @@ class Answer:
 
 
 def answer_about(
-    gain: Estimate, max_loss: float, units: int, what: str, needed: int | None = None, *, question: str = ""
+    gain: Estimate,
+    max_loss: float,
+    units: int,
+    what: str,
+    needed: Callable[[float], int | None] = lambda bound: None,
+    *,
+    question: str = "",
 ) -> Answer:
     """Whether at most ``max_loss`` is lost; with 0: whether there is a gain.
 
     gain: new score minus old score, with its interval.
     units: number of queries, or of groups, that were resampled. what: their name in the reason, such as "queries".
-    needed: units that would decide.
+    needed: called with the bound if there is no answer; returns the units that would decide.
     question: in words; default: ``loss_question``.
     """
     question = question or loss_question(max_loss)
@@ -70,10 +76,12 @@ def answer_about(
         return Answer(question, max_loss, YES, f"the whole interval of the gain lies above {wanted}", units)
     if gain.high < bound:
         return Answer(question, max_loss, NO, f"the whole interval of the gain lies below {wanted}", units)
-    return Answer(question, max_loss, NOT_SHOWN, f"the interval of the gain includes {wanted}", units, needed)
+    return Answer(question, max_loss, NOT_SHOWN, f"the interval of the gain includes {wanted}", units, needed(bound))
 
 
-def better_answer(gain: Estimate, units: int, what: str, needed: int | None = None) -> Answer:
+def better_answer(
+    gain: Estimate, units: int, what: str, needed: Callable[[float], int | None] = lambda bound: None
+) -> Answer:
     """Whether the new score is shown to be above the old one; parameters as of ``answer_about``."""
     return answer_about(gain, 0.0, units, what, needed, question=BETTER_QUESTION)
 

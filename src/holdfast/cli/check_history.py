@@ -6,17 +6,13 @@ from typing import Any
 import typer
 
 from holdfast.cli.check_output import (
-    HTML_OPTION,
-    MARKDOWN_OPTION,
     MAX_LOSS_OPTION,
+    PAGE_OPTION,
     SCORE_OPTION,
-    refusal,
-    refuse_output,
+    judging,
     show_result,
 )
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
-from holdfast.cli.progress import StageProgress
-from holdfast.cli.verdict_exit import exit_on_failure
+from holdfast.cli.options import JSON_OPTION
 from holdfast.core.errors import HoldfastError
 
 
@@ -27,11 +23,8 @@ def check_history(
     ),
     max_loss: float | None = MAX_LOSS_OPTION,
     score: str | None = SCORE_OPTION,
-    protocol: str = typer.Option("instance", "--protocol", help="instance, or template: one mean per class."),
-    html: Path | None = HTML_OPTION,
-    markdown: bool = MARKDOWN_OPTION,
+    page: list[Path] = PAGE_OPTION,
     json: bool = JSON_OPTION,
-    quiet: bool = QUIET_OPTION,
 ) -> None:
     """Check the newest of several models on the gallery of every earlier one.
 
@@ -43,21 +36,21 @@ def check_history(
 
     Example: holdfast check-history runs/mine
     """
-    with exit_on_failure("check", json=json and not markdown, refuse=refusal(markdown and not json)):
-        refuse_output(html, markdown=markdown, json=json)
+    with judging("check-history", page, json=json) as progress:
+        from holdfast.reports import check_report
+
         if (run is None) == (not model):
             raise HoldfastError("give a run folder, or --model for each model, twice or more")
         from holdfast.checks import check_history as check_models
 
-        options: dict[str, Any] = {"max_loss": max_loss, "score": score, "protocol": protocol}
-        with StageProgress("check", quiet=quiet or json or markdown) as progress:
-            if run is None:
-                result = check_models([_model_files(text) for text in model], **options, progress=progress)
-            else:
-                from holdfast.train.evaluation import run_models
+        options: dict[str, Any] = {"max_loss": max_loss, "score": score, "progress": progress}
+        if run is None:
+            result = check_models([_model_files(text) for text in model], **options)
+        else:
+            from holdfast.train.evaluation import run_models
 
-                result = check_models(*run_models(run), **options, progress=progress)
-        show_result(result, html, markdown=markdown, json=json)
+            result = check_models(*run_models(run), **options)
+    show_result(result, check_report(result.as_json()), page, json=json)
 
 
 def _model_files(text: str) -> tuple[str, str]:

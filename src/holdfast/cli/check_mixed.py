@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.check_output import (
-    HTML_OPTION,
-    MARKDOWN_OPTION,
     MAX_LOSS_OPTION,
     MIN_AGREEMENT_OPTION,
+    PAGE_OPTION,
     RELEVANCE_OPTION,
     SCORE_OPTION,
-    refusal,
-    refuse_output,
+    device_of_environment,
+    judging,
     show_result,
 )
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
-from holdfast.cli.progress import StageProgress
-from holdfast.cli.verdict_exit import exit_on_failure
+from holdfast.cli.options import JSON_OPTION
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -40,10 +37,8 @@ def check_mixed(
         None, "--min-exposure", help="Smallest exposure ratio of every version, such as 0.8."
     ),
     min_agreement: float | None = MIN_AGREEMENT_OPTION,
-    html: Path | None = HTML_OPTION,
-    markdown: bool = MARKDOWN_OPTION,
+    page: list[Path] = PAGE_OPTION,
     json: bool = JSON_OPTION,
-    quiet: bool = QUIET_OPTION,
 ) -> None:
     """Check a gallery whose items were embedded by several models.
 
@@ -55,26 +50,25 @@ def check_mixed(
 
     Example: holdfast check-mixed --part old.npz,bridges/2-to-1 --part new.npz --queries-new q.npz --gallery-new all.npz
     """
-    with exit_on_failure("check", json=json and not markdown, refuse=refusal(markdown and not json)):
-        refuse_output(html, markdown=markdown, json=json)
+    with judging("check-mixed", page, json=json) as progress:
         from holdfast.checks import check_mixed as check_parts
+        from holdfast.reports import check_report
 
-        opened = [_part(text) for text in part]
-        with StageProgress("check", quiet=quiet or json or markdown) as progress:
-            result = check_parts(
-                opened,
-                queries_new,
-                gallery_new,
-                gallery_old=gallery_old,
-                queries_old=queries_old,
-                relevance=relevance,
-                score=score,
-                max_loss=max_loss,
-                min_exposure=min_exposure,
-                min_agreement=min_agreement,
-                progress=progress,
-            )
-        show_result(result, html, markdown=markdown, json=json)
+        result = check_parts(
+            [_part(text) for text in part],
+            queries_new,
+            gallery_new,
+            gallery_old=gallery_old,
+            queries_old=queries_old,
+            relevance=relevance,
+            score=score,
+            max_loss=max_loss,
+            min_exposure=min_exposure,
+            min_agreement=min_agreement,
+            device=device_of_environment(),
+            progress=progress,
+        )
+    show_result(result, check_report(result.as_json()), page, json=json)
 
 
 def _part(text: str) -> tuple[str, "Bridge | None", Any]:

@@ -2,21 +2,27 @@
 
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.core.errors import HoldfastError
-from holdfast.core.wording import decimal, per_cent
 
 if TYPE_CHECKING:
-    from holdfast.checks import CheckResult, HistoryResult, MixedResult
+    from holdfast.reports import Report
+    from holdfast.vectors.search import Progress
 
 RELEVANCE_OPTION = typer.Option(
-    None, "--relevance", help="Which items are right: CSV, TSV or parquet of query id, gallery id[, grade]."
+    None, "--relevance", help="Which items are right: BEIR, TREC, CSV or parquet of query id, item id[, grade]."
+)
+KNOWN_ITEMS_OPTION = typer.Option(
+    None, "--known-items", help="Instead of query files: .npz with old, new and item, the right item's id."
 )
 SCORE_OPTION = typer.Option(
     None,
@@ -35,10 +41,10 @@ MIN_AGREEMENT_OPTION = typer.Option(
     "--min-agreement",
     help="Without judgements: smallest share of a re-embedding's hits, such as 0.9. It does not say what people find.",
 )
-HTML_OPTION = typer.Option(None, "--html", help="Write one self-contained page to this file.")
-MARKDOWN_OPTION = typer.Option(False, "--markdown", help="Print Markdown for a pull-request comment.")
+PAGE_OPTION = typer.Option([], "--page", help="Write a report: FILE.html, or FILE.md for a pull request. Give several.")
 _LISTED = 5
 """How many lost queries, classes or undecided pairs are printed."""
+_WIDTH = 80
 
 
 def device_of_environment() -> Any:
@@ -51,135 +57,105 @@ def device_of_environment() -> Any:
     return resolve_device(name)
 
 
-def refusal(markdown: bool) -> Callable[[str], None]:
-    """Prints the reason why nothing was judged as Markdown, for a pull request; prints nothing otherwise."""
+def load_bridge(folder: Path) -> Any:
+    from holdfast.bridges import Bridge
+
+    return Bridge.load(folder)
+
+
+ColumnNames = tuple[str | None, str | None, str | None]
+"""The values of --id, --vector and --label."""
+
+
+def named_columns(source: Path | None, columns: ColumnNames, noun: str) -> Any:
+    """A file as vectors from the columns of these names; a file without named columns, and None, as they are."""
+    if source is None or not any(columns):
+        return source
+    from holdfast.vectors.feature_files import read_features
+    from holdfast.vectors.vector_tables import Columns
+
+    return read_features(source, noun, Columns(*columns))
+
+
+def query_files(
+    old: Path | None, new: Path | None, known_items: Path | None, columns: ColumnNames
+) -> tuple[Any, Any, Any]:
+    """The queries of both models (None if not given) and, of known items, the id of the right one of each."""
+    if known_items is None:
+        return named_columns(old, columns, "query"), named_columns(new, columns, "query"), None
+    if old is not None or new is not None:
+        raise HoldfastError("--known-items has the queries of both models; leave out --queries-old and --queries-new")
+    from holdfast.checks.known_items import read_known_items
+
+    return read_known_items(known_items)
+
+
+@contextmanager
+def judging(verb: str, pages: Sequence[Path], *, json: bool) -> Iterator["Progress"]:
+    """Run a check: pages are refused before anything is computed, and hold the reason if nothing could be judged."""
 
     def refuse(reason: str) -> None:
-        if markdown:
-            from holdfast.reports import refusal_markdown
+        from holdfast.reports import refusal_report, write_report
 
-            typer.echo(refusal_markdown(reason), nl=False)
+        for page in pages:
+            try:
+                write_report(refusal_report(reason, f"holdfast {verb}"), page)
+            except (HoldfastError, OSError):
+                continue  # the page itself may be what is wrong
 
-    return refuse
+    with exit_on_failure("compare" if verb == "compare" else "check", json=json, refuse=refuse):
+        if pages:
+            from holdfast.reports.report import check_page_file
+
+            for page in pages:
+                check_page_file(page)
+        with ProgressDisplay(verb) as progress:
+            yield progress
 
 
-def refuse_output(html: Path | None, *, markdown: bool, json: bool) -> None:
-    """Refuse, before anything is computed, a page that cannot be written and two forms on one stdout."""
-    if html is not None:
-        from holdfast.core.storage import check_file_writable
-
-        check_file_writable(html)
-    if json and markdown:
-        raise HoldfastError("--json and --markdown both print to stdout; choose one")
-
-
-def show_result(
-    result: "CheckResult | HistoryResult | MixedResult", html: Path | None, *, markdown: bool, json: bool
-) -> None:
-    """Print the result in the form that was asked for, write the page, and exit with the result's status."""
-    record = result.as_json()
+def show_result(result: Any, report: "Report", pages: Sequence[Path], *, json: bool) -> None:
+    """Print the result, write the pages, and exit with the result's status."""
     if json:
-        print_json(record)
-    elif markdown:
-        from holdfast.reports import check_markdown
-
-        typer.echo(check_markdown(record), nl=False)
+        print_json(result.as_json())
     else:
-        _print_check(record, html)
-    if html is not None:  # after the answer is printed, so that it is not lost if the page cannot be written
-        from holdfast.reports import write_check
+        print_report(report)
+    if pages:  # after the answer is printed, so that it is not lost if a page cannot be written
+        from holdfast.reports import write_report
 
-        write_check(record, html)
+        for page in pages:
+            write_report(report, page)
+            if not json:
+                typer.echo(f"Page: {page.resolve()}")
     raise typer.Exit(result.exit_code)
 
 
-def _print_check(record: dict[str, Any], html: Path | None) -> None:
-    """Print the answers, the share of re-embedding kept, the tests, the evidence, notes, and what is not covered."""
-    from holdfast.reports.check_text import basis_sentence, headline, lead_sentences, not_covered
+def print_report(report: "Report") -> None:
+    """Print the answers, the evidence, notes, and what the numbers do not cover."""
+    from holdfast.reports.report import Listing, Table
 
-    for sentence in (headline(record), *lead_sentences(record)):
+    for sentence in (report.headline, *report.lead):
         say(sentence)
-    {"history": _print_history, "mixed": _print_mixed, "check": _print_pair}[record["kind"]](record)
-    for note in record["notes"]:
-        say(f"Note: {note}.")
-    say(basis_sentence(record))
-    if caveat := not_covered(record):
-        say(caveat)
-    if html is not None:
-        typer.echo(f"Page: {html.resolve()}")
-
-
-def _print_pair(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_text import class_table, evidence_sentences, gain_sentence, lost_query, score_table
-
-    if sentence := gain_sentence(record):
-        say(sentence)
-    heads, rows = score_table(record)
-    if rows:
-        print_table(heads, rows, right=(1, 2))
-    lost = (record.get("changes") or {}).get("lost_queries", [])
-    evidence = evidence_sentences(record)
-    first, others = (evidence[:1], evidence[1:]) if lost else ([], evidence)
-    for sentence in first:
-        say(sentence)
-    for entry in lost[:_LISTED]:
-        lines = textwrap.wrap(lost_query(entry), 74, max_lines=3, placeholder=" ...")  # ids are often long paths
-        typer.echo("  " + "\n    ".join(lines))
-    if len(lost) > _LISTED:
-        typer.echo(f"  ... and {len(lost) - _LISTED:,} more: --json lists them all")
-    for sentence in others:
-        say(sentence)
-    heads, losing = class_table(record, _LISTED)
-    if losing:
-        print_table(heads, [[name[:40], *numbers] for name, *numbers in losing], right=(1, 2, 3))
-
-
-def _print_mixed(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_text import (
-        EXPOSURE_MEANING,
-        VERSION_COLUMNS,
-        score_table,
-        version_rows,
-        version_sentences,
-    )
-
-    heads, rows = score_table(record)
-    print_table(heads, rows, right=(1, 2))
-    print_table(VERSION_COLUMNS, version_rows(record), right=range(1, len(VERSION_COLUMNS)))
-    say(EXPOSURE_MEANING)
-    for sentence in version_sentences(record):
+    for part in report.parts:
+        if isinstance(part, Table):
+            rows = [list(row) for row in part.rows[: _LISTED if part.folded else None]]
+            if part.narrow and _width([part.heads, *rows]) > _WIDTH:
+                say(part.narrow)
+                continue
+            if part.folded:
+                rows = [[row[0][:40], *row[1:]] for row in rows]
+            print_table(part.heads, rows, right=range(1, len(part.heads)))
+        elif isinstance(part, Listing):
+            typer.echo(f"{part.title}:")
+            for sentence in part.lines[:_LISTED]:
+                lines = textwrap.wrap(sentence, 74, max_lines=3, placeholder=" ...")  # ids are often long paths
+                typer.echo("  " + "\n    ".join(lines))
+            if len(part.lines) > _LISTED:
+                typer.echo(f"  ... and {len(part.lines) - _LISTED:,} more: --json lists them all")
+        else:
+            say(part)
+    for sentence in (*(f"Note: {note}" for note in report.notes), *report.basis):
         say(sentence)
 
 
-def _print_history(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_text import points
-
-    marks = {"better": "+", "worse": "-", "not shown": "?", None: " "}
-    models = record["models"]
-    header = ["query model", *models]
-    rows = [[name, *(_cell(record, t, k, marks) for k in range(len(models)))] for t, name in enumerate(models)]
-    width = sum(2 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
-    if width > 80:
-        say(f"{len(models)} models are too many for a table here: --html and --json give all cells.")
-    else:
-        print_table(header, rows, right=range(1, len(header)))
-        typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
-        typer.echo("+ better than keeping   ? not shown   - worse   – cannot be compared")
-    say(", ".join(f"{name} {decimal(record[name], 3)}" for name in ("AC", "AA", "ACA")) + ".")
-    cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
-    say(", ".join(f"{cells.count(name)} {name}" for name in ("better", "not shown", "worse")) + ".")
-    for cell in record["uncertain"][:_LISTED]:
-        gain = cell["gain"]
-        typer.echo(
-            f"  not decided: model {cell['query_model']} on gallery {cell['gallery_model']}: "
-            f"{points(gain['value'])} ({points(gain['low'])} to {points(gain['high'])}) points"
-        )
-    if len(record["uncertain"]) > _LISTED:
-        typer.echo(f"  ... and {len(record['uncertain']) - _LISTED} more: --json lists them all")
-
-
-def _cell(record: dict[str, Any], t: int, k: int, marks: dict[Any, str]) -> str:
-    found = record["matrix"][t][k]
-    if found is None:
-        return "–  " if k < t else ""
-    return f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}"
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    return sum(2 + max(map(len, column)) for column in zip(*rows))

@@ -1,15 +1,19 @@
 """``holdfast compare``: all ways to serve a new model beside the old one, and whether one finds more than staying."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
-from holdfast.cli.progress import StageProgress
-from holdfast.cli.show import print_json, print_table, say
-from holdfast.cli.verdict_exit import exit_on_failure
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.check_output import (
+    KNOWN_ITEMS_OPTION,
+    PAGE_OPTION,
+    RELEVANCE_OPTION,
+    judging,
+    named_columns,
+    query_files,
+    show_result,
+)
+from holdfast.cli.options import ID_OPTION, JSON_OPTION, LABEL_OPTION, VECTOR_OPTION
 
 
 def compare(
@@ -21,23 +25,24 @@ def compare(
     queries_new: Path | None = typer.Option(
         None, "--queries-new", help="The same queries by the new model.", show_default="those of NEW"
     ),
-    relevance: Path | None = typer.Option(
-        None, "--relevance", help="Judgements: which items are right for which query (BEIR's TSV, or TREC)."
+    relevance: Path | None = RELEVANCE_OPTION,
+    known_items: Path | None = KNOWN_ITEMS_OPTION,
+    score: str | None = typer.Option(
+        None,
+        "--score",
+        help="nDCG@K, MRR@K, recall@K, hit@K, P@K or mAP@K; K up to 20.",
+        show_default="nDCG@10 with --relevance, else hit@1",
     ),
-    score: str = typer.Option("nDCG@10", "--score", help="nDCG@K, MRR@K, recall@K, hit@K, P@K or mAP@K; K up to 20."),
-    bridge: Path | None = typer.Option(None, "--bridge", help="A bridge from the new space to the old one."),
-    pairs: int = typer.Option(1000, "--pairs", min=0, help="Items that the bridges are fitted on."),
     old_model: bool = typer.Option(
         True, "--old-model/--no-old-model", help="Whether the old model can still embed queries when people search."
     ),
     content: bool = typer.Option(
         True, "--content/--no-content", help="Whether items can be embedded when people search."
     ),
-    confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the choice of pairs and of the mixed indexes."),
-    html: Path | None = typer.Option(None, "--html", help="Write one self-contained page to this file."),
-    markdown: bool = typer.Option(False, "--markdown", help="Print Markdown."),
-    quiet: bool = QUIET_OPTION,
+    id_: str | None = ID_OPTION,
+    vector: str | None = VECTOR_OPTION,
+    label: str | None = LABEL_OPTION,
+    page: list[Path] = PAGE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Compare all ways to serve a new model with keeping the old one.
@@ -51,53 +56,23 @@ def compare(
 
     Example: holdfast compare old.npz new.npz --relevance qrels.tsv
     """
-    with exit_on_failure("compare", json=json and not markdown):
-        from holdfast.bridges import Bridge
+    with judging("compare", page, json=json) as progress:
         from holdfast.checks import compare as compare_ways
-        from holdfast.core.storage import check_file_writable
-        from holdfast.reports.compare_page import compare_markdown, write_comparison
+        from holdfast.checks.comparison import inner_queries
+        from holdfast.reports import compare_report
 
-        if html is not None:
-            check_file_writable(html)
-        if json and markdown:
-            raise HoldfastError("--json and --markdown both print to stdout; choose one")
-        with StageProgress("compare", quiet=quiet or json or markdown) as progress:
-            result = compare_ways(
-                old,
-                new,
-                queries_old,
-                queries_new,
-                relevance=relevance,
-                score=score,
-                bridge=None if bridge is None else Bridge.load(bridge),
-                pairs=pairs,
-                old_model=old_model,
-                content=content,
-                confidence=confidence,
-                seed=seed,
-                progress=progress,
-            )
-        record = result.as_json()
-        if json:
-            print_json(record)
-        elif markdown:
-            typer.echo(compare_markdown(record), nl=False)
-        else:
-            _print(record, html)
-        if html is not None:
-            write_comparison(record, html)
-    raise typer.Exit(result.exit_code)
-
-
-def _print(record: dict[str, Any], html: Path | None) -> None:
-    from holdfast.reports.compare_page import compare_headline, compare_rows, compare_sentences
-
-    say(compare_headline(record))
-    if record["ways"]:
-        rows = compare_rows(record)
-        heads = ["way", "score", "gain (interval)", "of re-emb.", "now", "per query", "ms", "storage"]
-        print_table(heads, rows, right=range(1, len(heads)))
-    for sentence in (*(f"Note: {note}." for note in record["notes"]), *compare_sentences(record)):
-        say(sentence)
-    if html is not None:
-        typer.echo(f"Page: {html.resolve()}")
+        columns = (id_, vector, label)
+        asked_old, asked_new, items = query_files(queries_old, queries_new, known_items, columns)
+        result = compare_ways(
+            named_columns(old, columns, "gallery"),
+            named_columns(new, columns, "gallery"),
+            asked_old if asked_old is not None else inner_queries(old, "queries_old"),
+            asked_new if asked_new is not None else inner_queries(new, "queries_new"),
+            relevance=relevance,
+            known_items=items,
+            score=score,
+            old_model=old_model,
+            content=content,
+            progress=progress,
+        )
+    show_result(result, compare_report(result.as_json()), page, json=json)

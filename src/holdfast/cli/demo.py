@@ -59,7 +59,7 @@ def text_demo(folder: Path) -> dict[str, Any]:
     from holdfast.cli.demo_texts import NEW_NAME, OLD_NAME, NewModel, OldModel, standard_library
     from holdfast.core.errors import HoldfastError
     from holdfast.core.storage import replacing, write_json
-    from holdfast.reports.compare_page import write_comparison
+    from holdfast.reports import compare_report, write_report
 
     if folder.exists() and any(folder.iterdir()) and not (folder / RECORD).exists():
         raise HoldfastError(f"{folder}: is not empty and not of a demo; choose another --out")
@@ -80,13 +80,13 @@ def text_demo(folder: Path) -> dict[str, Any]:
             )
     comparison = compare(folder / "old.npz", folder / "new.npz", relevance=folder / "qrels.tsv")
     record = {**comparison.as_json(), "old_model": OLD_NAME, "new_model": NEW_NAME, "complete": True}
-    write_comparison(record, folder / "compare.html")
+    write_report(compare_report(record), folder / "compare.html")
     write_json(folder / RECORD, record)
     return record
 
 
 def _print(record: dict[str, Any], folder: Path) -> None:
-    from holdfast.reports.compare_page import compare_headline, compare_rows
+    from holdfast.reports.compare_report import compare_headline, compare_rows
 
     say(
         f"An index of {record['items']:,} docstrings of Python's standard library, and {record['judged']:,} queries: "

@@ -184,7 +184,7 @@ def _fine_tune(model: Path, data: Path, out: Path, control: "RunControl") -> Non
 def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
     """Embed index and queries by the three models, fit the bridges, make the checks, and write all of it."""
     from holdfast.checks import check
-    from holdfast.reports import write_check
+    from holdfast.reports import check_report, write_report
 
     (index, queries), plain, trained = (_embed(out, name) for name in ("1", "2-plain", "2"))
     bridges = {name: _bridge(out, index, new[0], settings) for name, new in ((PLAIN, plain), (TRAINED, trained))}
@@ -197,7 +197,7 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
     records = {name: result.as_json() for name, result in found.items()}
     (out / "checks").mkdir(exist_ok=True)
     for name, record in records.items():
-        write_check(record, out / "checks" / f"{name}.html")
+        write_report(check_report(record), out / "checks" / f"{name}.html")
     return {
         "queries": records[PLAIN]["queries"],
         "items": records[PLAIN]["gallery"],

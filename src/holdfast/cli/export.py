@@ -23,7 +23,7 @@ def export(
     from holdfast.core.errors import HoldfastError
     from holdfast.train.encoders import Encoder
     from holdfast.train.encoders.encoder import read_model_files
-    from holdfast.train.encoders.export import export_onnx, export_torch
+    from holdfast.train.encoders.encoder_export import export_onnx, export_torch
 
     writers = {".onnx": export_onnx, ".pt2": export_torch}
     if file.suffix not in writers:

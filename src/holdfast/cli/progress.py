@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import accumulate
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -171,15 +171,12 @@ def clock(seconds: float) -> str:
 @contextmanager
 def exit_on_interrupt(
     resume: str | Callable[[], str] = "finished work is kept; run the same command again to resume",
-    *,
-    alone: bool = True,
 ) -> Iterator[None]:
     """Exit with status 130 and one line on stderr after Ctrl-C or SIGTERM; typer alone would print "Aborted".
 
     resume: what is kept and how to resume, for the message; or a function that returns it.
-    alone: False for one of several ranks, which wait for each other. SIGTERM then ends the process at once, as usual.
     """
-    with _handling(signal.SIGTERM, _interrupt) if alone else nullcontext():
+    with _handling(signal.SIGTERM, _interrupt):
         try:
             yield
         except KeyboardInterrupt:

@@ -1,6 +1,5 @@
 """``holdfast run``: train and evaluate one recipe."""
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from holdfast.cli.options import (
 from holdfast.cli.show import print_json, print_table, scores_row
 
 if TYPE_CHECKING:
-    from holdfast.train.engine.ranks import Ranks
     from holdfast.train.experiments.assemble import SharedData
     from holdfast.train.experiments.schema import Recipe
 
@@ -39,29 +37,15 @@ def run(
 
     Pre-trained models are in $HOLDFAST_MODELS, else ./models.
 
-    Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... divides each batch over N processes.
-
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
-    from holdfast.train.engine.ranks import torchrun_ranks
     from holdfast.train.experiments.assemble import SharedData
     from holdfast.train.experiments.load import find_recipe, read_recipe
     from holdfast.train.experiments.schema import check_recipe
 
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
-    with torchrun_ranks(device) as ranks:
-        silent = json or not ranks.first
-        metrics = execute_with_progress(
-            checked,
-            folder,
-            shared=SharedData(data),
-            device=device,
-            quiet=silent,
-            ranks=ranks,
-        )
-    if not ranks.first:
-        return
+    metrics = execute_with_progress(checked, folder, shared=SharedData(data), device=device, quiet=json)
     if json:
         print_json({**metrics, "run": str(folder)})
         return
@@ -81,25 +65,20 @@ def execute_with_progress(
     shared: "SharedData",
     device: str,
     quiet: bool,
-    ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; returns its metrics."""
     from holdfast.cli.progress import ProgressDisplay, cancel_on_interrupt, exit_on_interrupt
     from holdfast.core.run_folder import FolderRefusedError, RunFolder
     from holdfast.train.data.decode import report_decoding
-    from holdfast.train.engine import Cancellation, RunControl
-    from holdfast.train.engine.ranks import ALONE
+    from holdfast.train.engine import RunControl
     from holdfast.train.experiments.execute import execute
 
-    # Ranks that stopped at different steps would wait for each other.
-    alone = ranks is None or ranks is ALONE
-    interruption = cancel_on_interrupt() if alone else contextlib.nullcontext(Cancellation())
     try:
         with (
-            exit_on_interrupt(alone=alone),
+            exit_on_interrupt(),
             ProgressDisplay(recipe.method, quiet=quiet) as display,
             report_decoding(display.decoding),
-            interruption as cancel,
+            cancel_on_interrupt() as cancel,
         ):
             return execute(
                 recipe,
@@ -107,7 +86,7 @@ def execute_with_progress(
                 shared=shared,
                 device=device,
                 resume=True,
-                control=RunControl(display.follow, cancel, ranks or ALONE),
+                control=RunControl(display.follow, cancel),
             )
     except FolderRefusedError as error:  # name the options as the command line does
         message = str(error).replace("another folder", "another --out")

@@ -20,7 +20,7 @@ def show(
     Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
     """
     from holdfast.train.encoders import Encoder
-    from holdfast.train.engine.slots import read_slots
+    from holdfast.train.engine.model_slots import read_slots
 
     encoder = Encoder.from_pretrained(model)
     registry = read_slots(encoder, model)
@@ -50,7 +50,7 @@ def grow(
 
     Example: holdfast slots grow models/1 models/2 --to 500
     """
-    from holdfast.train.engine.slots import grow_models
+    from holdfast.train.engine.model_slots import grow_models
 
     written = grow_models(models, to, out)
     if json:

@@ -173,7 +173,7 @@ def _class_counts(data: dict[str, Any]) -> str:
 
 def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path, things: str) -> None:
     """things: "images" or "vectors"."""
-    from holdfast.reports.check_text import headline, lead_sentences
+    from holdfast.reports.check_report import headline, lead_sentences
 
     say(f"Checked against model {evidence[0]['name']}, on held-out {things}. {headline(check)}")
     for sentence in lead_sentences(check):
@@ -195,7 +195,7 @@ def _answer(entry: dict[str, Any]) -> str:
 
 def _scores(entry: dict[str, Any]) -> list[str]:
     from holdfast.core.wording import per_cent
-    from holdfast.reports.check_text import points
+    from holdfast.reports.check_report import points
 
     old, new, gain = (entry[key] for key in ("self_test", "cross_test", "gain"))
     shown = [per_cent(None if score is None else score["value"]) for score in (old, new)]

@@ -37,7 +37,7 @@ def describe_numbers(numbers: list[int]) -> str:
 
 def print_checks(version: "Version") -> None:
     """Print each check of a version with its evidence: the answer, the gain, the verdict, and the items used."""
-    from holdfast.reports.check_text import answers_sentence, gain_with_interval, needed_sentences
+    from holdfast.reports.check_report import answers_sentence, gain_with_interval, needed_sentences
 
     for check in version.checks:
         record: dict[str, Any] = {"kind": "check", "clustered": False, **check}

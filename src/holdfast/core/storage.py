@@ -8,11 +8,13 @@ that nothing reads.
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +203,11 @@ def reading_tensors(path: Path) -> Iterator[None]:
 
 
 def without_nan(value: Any) -> Any:
-    """The same structure in plain Python types, with NaN and infinities replaced by None."""
+    """The same structure, records too, in plain Python types, with NaN and infinities replaced by None."""
+    if type(value) in _PLAIN:
+        return value
+    if is_dataclass(value):
+        return {field.name: without_nan(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): without_nan(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -210,11 +216,14 @@ def without_nan(value: Any) -> Any:
         return [without_nan(item) for item in value]
     if isinstance(value, np.generic):
         return without_nan(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+_PLAIN = (str, int, bool, type(None))
 
 
 def _sync(path: Path) -> None:

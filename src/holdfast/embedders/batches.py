@@ -21,7 +21,7 @@ BAD_VECTOR = "the model gives a zero vector, NaN or infinity"
 
 
 @dataclass(frozen=True)
-class Batch:
+class ItemBatch:
     """Decoded items.
 
     inputs: N inputs as ``ModelInput.arrays`` gives them; of an unreadable item any numbers.
@@ -49,7 +49,7 @@ def batch_ranges(count: int, size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + size, count)) for start in range(0, count, size))
 
 
-def stack_batch(taken: ModelInput, decoded: Iterable[np.ndarray | str]) -> Batch:
+def stack_batch(taken: ModelInput, decoded: Iterable[np.ndarray | str]) -> ItemBatch:
     """Decoded items, or the reasons why they are unreadable, as one batch."""
     blank = np.ones((1, *taken.array_shape), np.float32 if taken.takes_vectors else np.uint8)
     inputs, reasons = [], {}
@@ -57,17 +57,17 @@ def stack_batch(taken: ModelInput, decoded: Iterable[np.ndarray | str]) -> Batch
         if isinstance(item, str):
             reasons[row] = item
         inputs.append(blank if isinstance(item, str) else item)
-    return Batch(np.concatenate(inputs), reasons)
+    return ItemBatch(np.concatenate(inputs), reasons)
 
 
-def decoded_batches(taken: ModelInput, parts: Iterable[Items], size: int) -> Generator[Batch, None, None]:
+def decoded_batches(taken: ModelInput, parts: Iterable[Items], size: int) -> Generator[ItemBatch, None, None]:
     """The batches of ``size`` items of each part in turn. The next ones are decoded while a batch is used."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as decoders, ThreadPoolExecutor(_AHEAD) as loaders:
 
-        def read(batch: Items) -> Batch:
+        def read(batch: Items) -> ItemBatch:
             return stack_batch(taken, decoders.map(lambda loaded: decode(taken, loaded), batch.load()))
 
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[Future[ItemBatch]] = deque()
         try:
             for batch in (part.part(*ends) for part in parts for ends in batch_ranges(len(part), size)):
                 waiting.append(loaders.submit(read, batch))
@@ -83,7 +83,7 @@ def decoded_batches(taken: ModelInput, parts: Iterable[Items], size: int) -> Gen
 def embed_batches(
     encoder: "ImageEncoder",
     count: int,
-    batches: Iterator[Batch],
+    batches: Iterator[ItemBatch],
     *,
     progress: Callable[[int], None] = lambda done: None,
     on_unreadable: Callable[[dict[int, str]], None] = lambda reasons: None,

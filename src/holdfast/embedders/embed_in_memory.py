@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
 from holdfast.core.problems import SKIP_ADVICE, Problem, problems_error, write_problems
-from holdfast.embedders.batches import Batch, decoded_batches, embed_batches
+from holdfast.embedders.batches import ItemBatch, decoded_batches, embed_batches
 from holdfast.embedders.image_encoder import ImageEncoder
 from holdfast.embedders.image_source import ImageSource
 from holdfast.embedders.sources import open_source
@@ -109,7 +109,7 @@ def embed(
     return Embedded(replace(features, model=encoder.name), skipped)
 
 
-def _remaining_reasons(batches: Iterator[Batch], start: int) -> dict[int, str]:
+def _remaining_reasons(batches: Iterator[ItemBatch], start: int) -> dict[int, str]:
     """By row, why items of the remaining batches are unreadable; ``start`` is the first row of the next batch."""
     found: dict[int, str] = {}
     for batch in batches:

@@ -21,7 +21,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, first_line, how_to_install
 from holdfast.core.wording import counted
-from holdfast.embedders.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, stack_batch
+from holdfast.embedders.batches import EmbeddedItems, ItemBatch, batch_ranges, embed_batches, stack_batch
 from holdfast.embedders.image_encoder import ImageEncoder
 from holdfast.embedders.model_folder import CONFIG_FILE, WEIGHTS_FILE
 from holdfast.embedders.model_inputs import ModelInput
@@ -226,12 +226,12 @@ class EmbedBatches:
                 }
             )
 
-    def _batch(self, row: dict[str, Any]) -> Batch:
+    def _batch(self, row: dict[str, Any]) -> ItemBatch:
         taken = self._encoder.input
         reasons = {int(place): text for place, text in json.loads(row["reasons"]).items()}
         data = bytearray(row["inputs"])  # torch warns of memory that cannot be written to
         numbers = np.frombuffer(data, np.float32 if taken.takes_vectors else np.uint8)
-        return Batch(numbers.reshape(row["count"], *taken.array_shape), reasons)
+        return ItemBatch(numbers.reshape(row["count"], *taken.array_shape), reasons)
 
 
 def _model_files(folder: Path) -> dict[str, bytes]:

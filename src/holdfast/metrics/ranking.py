@@ -485,11 +485,12 @@ def _first_groups(places: Places) -> _Groups:
 
 def _none_drawn(size: Ints, relevant: Ints, drawn: Ints) -> Floats:
     """The probability that ``drawn`` of ``size`` items, ``relevant`` of them relevant, hold no relevant one."""
-    values = np.where(drawn > 0, 0.0, 1.0)
-    for group in np.flatnonzero((drawn > 0) & (drawn < size)):
-        few, many = sorted((int(drawn[group]), int(relevant[group])))  # the formula is symmetric in both
-        values[group] = np.prod(1 - many / (size[group] - np.arange(few)).clip(min=many))
-    return values
+    alike, members = np.unique(np.stack([size, relevant, drawn], axis=1), axis=0, return_inverse=True)
+    values = np.where(alike[:, 2] > 0, 0.0, 1.0)
+    for group in np.flatnonzero((alike[:, 2] > 0) & (alike[:, 2] < alike[:, 0])):
+        few, many = sorted(alike[group, 1:].tolist())  # the formula is symmetric in both
+        values[group] = np.prod(1 - many / (alike[group, 0] - np.arange(few)).clip(min=many))
+    return values[members.reshape(-1)]
 
 
 def _span(places: Places, k: int | None) -> tuple[Ints, Ints]:

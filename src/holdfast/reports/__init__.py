@@ -1,11 +1,16 @@
-"""Reports from records on disk, without torch: HTML pages about checks and versions, and a check as Markdown."""
+"""Reports from records: one set of facts, as text, Markdown or a page. Without torch."""
 
-from holdfast.reports.check_page import render_check, write_check
-from holdfast.reports.check_text import check_markdown, refusal_markdown
+from holdfast.reports.check_report import check_report
+from holdfast.reports.compare_report import compare_report
+from holdfast.reports.report import Report, html_fragment, html_page, markdown, refusal_report, write_report
 
 __all__ = [
-    "check_markdown",
-    "refusal_markdown",
-    "render_check",
-    "write_check",
+    "Report",
+    "check_report",
+    "compare_report",
+    "html_fragment",
+    "html_page",
+    "markdown",
+    "refusal_report",
+    "write_report",
 ]

@@ -24,7 +24,7 @@ CREATE INDEX IF NOT EXISTS by_use ON vectors (used);
 """
 _VARIABLES = 500
 _WAIT = 10.0  # seconds that a write waits for another process
-_MAPPED = 1 << 40  # bytes of the file that are read through memory, or what SQLite allows: half the time of a read
+_MAPPED = 1 << 40  # bytes of the file that are read through memory, at most what SQLite allows: half the time of a read
 _FORMAT = "1"
 _NUMBERS = np.dtype("<f4")
 

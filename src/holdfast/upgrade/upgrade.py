@@ -323,23 +323,24 @@ class Upgrade:
         call: Future[Vectors] = Future()
 
         def run() -> None:
+            rows, fault = None, None
             try:
-                call.set_result(work())
-            except _FaultError as fault:
-                call.set_exception(fault)
+                rows = work()
+            except _FaultError as error:
+                fault = error
             except Exception as error:  # nothing of a call may end a search
-                call.set_exception(_FaultError("failed", f"{type(error).__name__}: {error}"))
-
-        def run_in_place() -> None:
-            try:
-                run()
-            finally:
-                self._places.release()
+                fault = _FaultError("failed", f"{type(error).__name__}: {error}")
+            if end is not None:
+                self._places.release()  # before the search goes on, whose next call takes a place
+            if rows is None:
+                call.set_exception(fault)
+            else:
+                call.set_result(rows)
 
         if end is None:
             run()
         elif self._places.acquire(blocking=False):
-            threading.Thread(target=run_in_place, name="holdfast-upgrade", daemon=True).start()
+            threading.Thread(target=run, name="holdfast-upgrade", daemon=True).start()
         else:
             call.set_exception(_FaultError("busy", f"{_WORKERS} calls of the new model are still running"))
         return call

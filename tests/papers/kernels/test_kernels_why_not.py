@@ -41,8 +41,6 @@ def test_networks_that_have_kernels_as_long_as_they_are_plain(name, part):
     assert why_no_kernels(whole, 32, 28) == ""
     whole.to(memory_format=torch.contiguous_format)
     assert why_no_kernels(whole, 32, 28) == f"the kernels need weights in channels-last, and those of {kind} are not"
-    nn.SyncBatchNorm.convert_sync_batchnorm(whole)
-    assert why_no_kernels(whole, 32, 28) == f"{kind} has a SyncBatchNorm, and the kernels do not support several ranks"
 
 
 def test_sides_that_the_kernels_cannot_halve_twice():

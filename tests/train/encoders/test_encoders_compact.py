@@ -17,7 +17,7 @@ from holdfast.train.encoders import (
     extract,
     to_compact,
 )
-from holdfast.train.engine.slots import grown_encoder
+from holdfast.train.engine.model_slots import grown_encoder
 from holdfast.train.evaluation import compatibility_matrix
 from holdfast.train.scenarios import SlotRegistry
 from holdfast.train.space_map import SpaceMap

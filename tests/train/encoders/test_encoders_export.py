@@ -10,7 +10,7 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, VectorInput, build_backbone, onnx_file
-from holdfast.train.encoders.export import METADATA, export_onnx, export_torch
+from holdfast.train.encoders.encoder_export import METADATA, export_onnx, export_torch
 
 VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 16,
        "patch_size": 8}  # fmt: skip

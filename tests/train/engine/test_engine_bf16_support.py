@@ -4,7 +4,7 @@ import types
 
 import torch
 
-from holdfast.train.engine.options import emulates_bf16
+from holdfast.train.engine.fit_options import emulates_bf16
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

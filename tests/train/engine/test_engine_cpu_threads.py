@@ -21,7 +21,7 @@ class Step:
 
     def __post_init__(self):
         self.preprocess = self.encoder.preprocess
-        self.shard = SimpleNamespace(size=self.batch)
+        self.batches = torch.zeros(1, self.batch)
         self.images = SimpleNamespace(device=torch.device(self.device))
 
 

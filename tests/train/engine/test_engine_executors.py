@@ -16,7 +16,6 @@ from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, executors
 from holdfast.train.engine.executors import capture, chosen_executor, kernel_signature, make_executor
 from holdfast.train.engine.fit import prepare_step
-from holdfast.train.engine.ranks import BatchShard, Ranks
 from holdfast.train.engine.step import OldModelStream
 from holdfast.train.methods import SimplexHOC, SimplexHOCViews
 from holdfast.train.scenarios import cl2r
@@ -102,17 +101,6 @@ def test_a_step_that_fails_leaves_no_branch_open(step_of, stream_log):
     with pytest.raises(IndexError):
         step()
     assert stream_log == ["beside waits for main", "main waits for beside"]
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_ranks_ask_the_old_model_before_the_new_one(step_of, monkeypatch, world):
-    """Both end in an exchange with the other ranks, and two of those at once could meet in another order there."""
-    step, beside = step_of(), object()
-    monkeypatch.setattr(executors, "stream_to_capture", lambda device: None)
-    monkeypatch.setattr(executors, "old_model_stream", lambda device: beside)
-    step.shard = BatchShard(Ranks(0, world), 4, 4, gather=True, device=step.images.device)
-    executors.GraphedStep(step)
-    assert step.old_stream is (beside if world == 1 else None)
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, fit
 from holdfast.train.engine.fit import arrival_labels, use_channels_last
-from holdfast.train.engine.slots import read_slots
+from holdfast.train.engine.model_slots import read_slots
 from holdfast.train.events import StepsDone, TaskBegan
 from holdfast.train.methods import ER, Method, SimplexFD, SimplexHOC
 from holdfast.train.randomness import derived_seed

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import Encoder, FeatureStore
 from holdfast.train.engine import RunControl
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.evaluation import FURTHER_EVALUATIONS, run_models
 from holdfast.train.experiments.assemble import SharedData, assemble
 from holdfast.train.experiments.execute import execute

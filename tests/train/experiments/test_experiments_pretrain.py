@@ -14,7 +14,7 @@ from holdfast.core.run_folder import FolderRefusedError, RunFolder
 from holdfast.train.data import load_split
 from holdfast.train.encoders import Encoder, VectorInput
 from holdfast.train.engine import RunControl
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain

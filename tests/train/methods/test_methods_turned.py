@@ -14,11 +14,11 @@ from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 from holdfast.train.engine import FitOptions, ScenarioSetup, train_scenario
 from holdfast.train.engine.checkpoint import restore_method
 from holdfast.train.engine.fit import prepare_step
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.geometry import paired_cosine
 from holdfast.train.methods import METHODS
 from holdfast.train.scenarios import SlotRegistry, cl2r
-from holdfast.train.scenarios.slots import refuse_incompatible_slots_in_run
+from holdfast.train.scenarios.slots_of_runs import refuse_incompatible_slots_in_run
 from holdfast.train.tensor_files import read_torch
 
 CLASSES, DIM, SLOTS = tuple("abcdefgh"), 12, 13

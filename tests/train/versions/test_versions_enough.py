@@ -11,7 +11,7 @@ from holdfast.core.wording import counted
 from holdfast.train.versions import start, update
 from holdfast.train.versions.samples import (
     ImageFiles,
-    Sample,
+    SampleRef,
     equal_looking_classes,
     in_several_classes,
     nested_classes,
@@ -60,26 +60,28 @@ def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypa
 
 def test_images_that_lie_deeper_are_no_mistake_by_themselves(tmp_path):
     def found(*paths, source=tmp_path):
-        return nested_classes([Sample(Path(one).parts[-3], source / one, one) for one in paths], source)
+        return nested_classes([SampleRef(Path(one).parts[-3], source / one, one) for one in paths], source)
 
     assert found("a/images/1.png", "b/images/2.png") is None
     text = found("a/x/1.png", "b/y/2.png")
     assert text.endswith(f"one level too high: try {tmp_path / 'a'}")
     top = tmp_path / "a"
     flat = [
-        Sample("a", top / "1.png", "1"),
-        Sample("a", top / "x" / "2.png", "2"),
-        Sample("a", top / "y" / "3", "3"),
+        SampleRef("a", top / "1.png", "1"),
+        SampleRef("a", top / "x" / "2.png", "2"),
+        SampleRef("a", top / "y" / "3", "3"),
     ]
     assert nested_classes(flat, tmp_path) is None
     assert nested_classes(flat, tmp_path / "list.csv") is None
 
 
 def test_single_sample_classes_by_content_and_by_name():
-    pictures = [Sample(name, None, sha) for name, sha in [("a", "1"), ("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]]
+    pictures = [
+        SampleRef(name, None, sha) for name, sha in [("a", "1"), ("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]
+    ]
     assert single_sample_classes(pictures, ["c"]).startswith("1 of 3 classes has a single example ('a')")
     assert single_sample_classes(pictures[2:4], []) is None
-    many = [Sample(f"{i}", None, f"{i}") for i in range(7)]
+    many = [SampleRef(f"{i}", None, f"{i}") for i in range(7)]
     assert "7 of 7 classes have a single example each ('0', '1', '2', '3', '4' and 2 more)" in single_sample_classes(
         many, []
     )
@@ -94,7 +96,7 @@ def test_counted(number, text):
 
 def test_a_warning_names_classes_that_look_equal():
     composed, decomposed = "caf\u00e9", "cafe\u0301"
-    samples = [Sample(name, Path(name), name) for name in (composed, "tea")]
+    samples = [SampleRef(name, Path(name), name) for name in (composed, "tea")]
     assert equal_looking_classes(samples, ()) is None
     warning = "class names look equal and are encoded differently ('café'): they count as different classes"
     assert equal_looking_classes(samples, [decomposed]) == warning
@@ -109,7 +111,7 @@ def test_an_image_in_two_classes_gives_a_warning(first, letters, recipe, tmp_pat
     assert warning.startswith("1 image is in several classes, here or in earlier versions, such as ")
     assert f"{moved} ('03', '04')" in warning
     # One that has been given another class since an earlier version, which still has it in the old one.
-    one, other = Sample("a", Path("a.png"), "1"), Sample("b", Path("b.png"), "1")
+    one, other = SampleRef("a", Path("a.png"), "1"), SampleRef("b", Path("b.png"), "1")
     assert in_several_classes(reader, [one, one], [one]) is None
     assert in_several_classes(reader, [one], [other]).startswith("1 image is in several classes")
-    assert in_several_classes(reader, [Sample("c", Path("c.png"), "2")], [one, other]) is None
+    assert in_several_classes(reader, [SampleRef("c", Path("c.png"), "2")], [one, other]) is None

@@ -12,7 +12,7 @@ from letters_on_disk import SIZE, rolled, write_folder
 from holdfast.core.checksums import write_checksums
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.tensor_files import write_torch
 from holdfast.train.versions import VersionSettings, start, update
 

@@ -7,7 +7,7 @@ import torch
 from holdfast import VersionSettings, start, update
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.scenarios import SlotRegistry
 
 DIM = 10

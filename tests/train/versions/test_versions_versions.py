@@ -20,10 +20,10 @@ from holdfast.core.checksums import verify_checksums
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.slots import grow_models
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.events import Note
 from holdfast.train.versions import start, update
-from holdfast.train.versions.samples import ImageFiles, Sample, held_out_mask
+from holdfast.train.versions.samples import ImageFiles, SampleRef, held_out_mask
 
 
 def images_of(folder, stem):
@@ -278,7 +278,7 @@ def test_what_an_earlier_version_was_trained_on_does_not_judge(first, photos, tm
 
 
 def test_holding_out_takes_time_in_proportion_to_the_samples():
-    samples = [Sample(str(row), Path("x"), hashlib.sha256(str(row).encode()).hexdigest()) for row in range(20_000)]
+    samples = [SampleRef(str(row), Path("x"), hashlib.sha256(str(row).encode()).hexdigest()) for row in range(20_000)]
     began = time.process_time()
     assert not held_out_mask(samples, 0.5, ()).any()  # one sample of every class is trained on
     assert time.process_time() - began < 5

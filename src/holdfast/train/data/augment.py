@@ -1,24 +1,12 @@
 """Augmentation of a whole batch on its device: random crops, resized crops and flips, drawn for each image."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.core.errors import HoldfastError
-
-
-class BatchPart(NamedTuple):
-    """The rows of a larger batch that the images are. Random numbers are drawn for the whole batch.
-
-    rows: indices into the larger batch.
-    batch: size of the larger batch.
-    """
-
-    rows: Tensor
-    batch: int
 
 
 def augment(
@@ -30,7 +18,6 @@ def augment(
     resized_crop: int = 0,
     crop_scale: tuple[float, float] = (0.08, 1.0),
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    part: BatchPart | None = None,
 ) -> Tensor:
     """Random crops, then random horizontal flips, of images of any dtype, B x C x H x W.
 
@@ -40,31 +27,22 @@ def augment(
     resized_crop: side in pixels of a random resized crop (uint8 images only); 0 turns it off.
     crop_scale: smallest and largest share of the image's area in a resized crop.
     crop_ratio: smallest and largest width / height of a resized crop.
-    part: set if the images are only some rows of the batch.
     """
     if resized_crop:
-        boxes = crop_boxes(
-            images.shape if part is None else torch.Size((part.batch, *images.shape[1:])),
-            scale=crop_scale,
-            ratio=crop_ratio,
-            generator=generator,
-        )
-        images = crop_and_resize(images, boxes if part is None else boxes[:, part.rows], resized_crop)
+        boxes = crop_boxes(images.shape, scale=crop_scale, ratio=crop_ratio, generator=generator)
+        images = crop_and_resize(images, boxes, resized_crop)
     if crop_padding:
-        images = random_crop(images, crop_padding, generator, part)
+        images = random_crop(images, crop_padding, generator)
     if flip:
-        images = random_flip(images, generator, part)
+        images = random_flip(images, generator)
     return images
 
 
-def random_crop(images: Tensor, padding: int, generator: torch.Generator, part: BatchPart | None = None) -> Tensor:
+def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     """Shift each image by up to ``padding`` pixels in each direction, independently, filling with black."""
     batch, _, height, width = images.shape
     device = images.device
-    drawn = batch if part is None else part.batch
-    shift = torch.randint(0, 2 * padding + 1, (2, drawn, 1), generator=generator, device=device)
-    if part is not None:
-        shift = shift[:, part.rows]
+    shift = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator, device=device)
     rows = shift[0] + torch.arange(height, device=device)
     columns = shift[1] + torch.arange(width, device=device)
     padded = F.pad(images, (padding,) * 4)
@@ -72,12 +50,9 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator, part: 
     return padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def random_flip(images: Tensor, generator: torch.Generator, part: BatchPart | None = None) -> Tensor:
+def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     """Mirror each image left to right with probability 1/2."""
-    drawn = len(images) if part is None else part.batch
-    mirrored = torch.rand(drawn, 1, 1, 1, generator=generator, device=images.device) < 0.5
-    if part is not None:
-        mirrored = mirrored[part.rows]
+    mirrored = torch.rand(len(images), 1, 1, 1, generator=generator, device=images.device) < 0.5
     return torch.where(mirrored, images.flip(-1), images)
 
 

@@ -20,7 +20,7 @@ from holdfast.train.encoders import (
     build_backbone,
     load_weights,
 )
-from holdfast.train.engine.options import FitOptions
+from holdfast.train.engine.fit_options import FitOptions
 from holdfast.train.engine.schedule import lr_factors, parameter_groups
 from holdfast.train.methods import Method, method_class
 from holdfast.train.scenarios import SlotRegistry, next_task

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from holdfast.train.engine.ranks import ALONE, Ranks
 from holdfast.train.events import OnEvent, ignore_event
 
 
@@ -68,13 +67,11 @@ class Cancellation:
 
 @dataclass(frozen=True)
 class RunControl:
-    """How a run reports progress, is stopped, and works together with other processes.
+    """How a run reports progress and is stopped.
 
     on_event: called with each progress event (holdfast.train.events).
     cancel: stops the run between two steps.
-    ranks: the processes that train together.
     """
 
     on_event: OnEvent = ignore_event
     cancel: Cancellation = field(default_factory=Cancellation)
-    ranks: Ranks = ALONE

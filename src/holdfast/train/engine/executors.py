@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
-from holdfast.train.engine.options import EXECUTORS, Executor
+from holdfast.train.engine.fit_options import EXECUTORS, Executor
 from holdfast.train.engine.step import TrainingStep, old_model_stream
 
 
@@ -109,8 +109,8 @@ def kernel_signature(step: TrainingStep) -> Hashable:
         step.compiled,
         type(step.source),
         step.images.height_width,
-        step.shard.size,
-        step.shard.replayed,
+        step.batches.shape[1],
+        step.replayed,
         repr(replace(step.options, seed=0)),  # options may hold lists, which cannot be hashed
     )
 
@@ -133,8 +133,7 @@ class GraphedStep:
         self._step = step
         self._device = step.images.device
         self._stream = stream_to_capture(self._device)
-        # The ranks' communication channel must not be used from two streams at the same time.
-        if step.old is not None and step.shard.alone:
+        if step.old is not None:
             step.old_stream = old_model_stream(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._kind = kernel_signature(step)

@@ -15,16 +15,16 @@ from holdfast.core.errors import HoldfastError
 from holdfast.train.data import ImageSet
 from holdfast.train.data.device_images import Images, place_images
 from holdfast.train.data.readers.torch_dataset import read_dataset
-from holdfast.train.data.sampler import EpochBatches, epoch_batches, steps_per_epoch
+from holdfast.train.data.sampler import EpochBatches, batch_shares, epoch_batches, steps_per_epoch
 from holdfast.train.encoders import Encoder, Input, VectorInput
 from holdfast.train.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.train.engine.control import Cancellation, Cancelled
 from holdfast.train.engine.executors import chosen_executor, make_executor
 from holdfast.train.engine.feature_phase import train_on_features
 from holdfast.train.engine.first_layer import begin_layer
+from holdfast.train.engine.fit_options import FitOptions, refuse_augmentation
 from holdfast.train.engine.kept_features import KeptFeatures
-from holdfast.train.engine.options import FitOptions, refuse_augmentation
-from holdfast.train.engine.ranks import ALONE, BatchShard, Ranks, batch_shard, synchronise_batch_norm
+from holdfast.train.engine.model_slots import record_slots, refuse_other_turns
 from holdfast.train.engine.schedule import (
     MakeOptimizer,
     MakeScheduler,
@@ -33,7 +33,6 @@ from holdfast.train.engine.schedule import (
     own_optimizer,
     parameter_groups,
 )
-from holdfast.train.engine.slots import record_slots, refuse_other_turns
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
 from holdfast.train.engine.survey import TaskFeatures
 from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
@@ -61,7 +60,6 @@ def fit(
     log: Callable[[dict[str, Any]], None] | None = None,
     cancel: Cancellation | None = None,
     checkpoint: CheckpointFile | None = None,
-    ranks: Ranks = ALONE,
 ) -> None:
     """Train ``encoder`` and ``method`` on one task, in place.
 
@@ -94,7 +92,6 @@ def fit(
     cancel: a token that stops training between two steps; ``fit`` then saves ``checkpoint`` and raises ``Cancelled``.
     checkpoint: file for the state in the middle of the task. If it holds a state of this task, training resumes there.
         It is not deleted at the end: call ``checkpoint.clear()`` when the model is saved.
-    ranks: the processes that train together, each with its part of every batch. All end with the same model.
 
     Afterwards ``encoder.info["slots"]`` holds the simplex slot of each class and is saved with the encoder. Methods
     without a simplex remove that entry.
@@ -114,7 +111,7 @@ def fit(
         options = options or FitOptions(batch_size=images.batch_size or FitOptions().batch_size)
     options = options or FitOptions()
     cancel = cancel or Cancellation()
-    step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options, ranks=ranks)
+    step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options)
     if augment is None:
         _refuse_other_size(step)
     step.own_augment = augment
@@ -127,9 +124,9 @@ def fit(
     done = checkpoint.restore(state, task=task.number, training=training) if checkpoint else 0
     step.done.fill_(done)
     rates = RateSchedule(step.optimizer, options, per_epoch, done, scheduler)
-    executor = chosen_executor(ranks.executor(options.executor), step)
+    executor = chosen_executor(options.executor, step)
     run_step = make_executor(executor, step)
-    run_step = step.source.prefetched(run_step, _coming_rows(task, options, step.shard, done), done)
+    run_step = step.source.prefetched(run_step, _coming_rows(task, options, done), done)
 
     def emit(event: Event) -> None:
         on_event(event)
@@ -137,7 +134,7 @@ def fit(
             log(event.to_json())
 
     def save() -> None:
-        if checkpoint and ranks.first:
+        if checkpoint:
             state.refuse_if_bad(task.number, per_epoch)
             checkpoint.save(state, task=task.number, step=done, training=training)
 
@@ -173,11 +170,9 @@ def fit(
                     saved_at = time.monotonic()
     stop_if_cancelled()  # a request in the last moments of the block above
     state.refuse_if_bad(task.number, per_epoch)
-    ranks.align(encoder, method)  # unless batch norm is synchronised, each rank has statistics of its own
     survey = task_survey(step, task)
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
-    ranks.align(method)
     record_slots(encoder, task.registry, method)
 
 
@@ -210,7 +205,7 @@ def _is_small(step: TrainingStep) -> bool:
         return False
     # A network for vectors uses each weight once per vector.
     weights = sum(parameter.numel() for parameter in step.encoder.parameters())
-    return weights * step.shard.size <= SMALL_STEP
+    return weights * step.batches.shape[1] <= SMALL_STEP
 
 
 def prepare_step(
@@ -222,7 +217,6 @@ def prepare_step(
     old: nn.Module | None,
     kept: KeptFeatures | None = None,
     options: FitOptions,
-    ranks: Ranks = ALONE,
 ) -> tuple[TrainingStep, TrainingState]:
     """Seed, begin the task and put everything its steps need on the device; nothing is trained yet.
 
@@ -262,16 +256,12 @@ def prepare_step(
             network.to(device)
             if device.type == "cuda":
                 use_channels_last(network, encoder.preprocess, device)
-    if ranks.world > 1 and options.sync_bn:
-        synchronise_batch_norm(encoder, device)
-        if not options.gather:  # with the whole batch gathered, a method's own batch norm sees all of it anyway
-            synchronise_batch_norm(method, device)
     encoder.train()
     method.to(device).train()
     if old is not None:
         old.eval().requires_grad_(False)
     generator = torch.Generator(device).manual_seed(derived_seed(options.seed, task.number, "augment"))
-    shard = batch_shard(task, options, ranks, device)
+    replayed, fresh = batch_shares(len(task.new_indices), len(task.buffer_indices), options.batch_size, options.draw)
     step = TrainingStep(
         encoder=encoder,
         preprocess=encoder.preprocess,
@@ -279,13 +269,13 @@ def prepare_step(
         old=old,
         optimizer=make_optimizer(parameter_groups(encoder, method, options), options, device),
         images=images,
-        source=images.batch_source(shard.size),
+        source=images.batch_source(replayed + fresh),
         labels=arrival_labels(task, images),
         options=options,
         generator=generator,
         loss_sums=LossSums(device),
         batches=_batches(task, options, 0).indices.to(device),
-        shard=shard,
+        replayed=replayed,
         done=torch.tensor(0, device=device),
         kept=kept if method.reads_kept else None,
     )
@@ -293,7 +283,6 @@ def prepare_step(
     survey = task_survey(step, task)
     begin_layer(encoder, survey)
     method.prepare(task, survey)
-    ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.loss_sums)
 
 
@@ -353,11 +342,11 @@ def _batches(task: Task, options: FitOptions, epoch: int) -> EpochBatches:
     )
 
 
-def _coming_rows(task: Task, options: FitOptions, shard: BatchShard, done: int) -> Iterator[np.ndarray]:
-    """For each step after ``done`` steps, the rows of the training set that this process reads."""
+def _coming_rows(task: Task, options: FitOptions, done: int) -> Iterator[np.ndarray]:
+    """For each step after ``done`` steps, the rows of the training set that it reads."""
     per_epoch = steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
     for epoch in range(done // per_epoch, options.epochs):
-        indices = shard.local(_batches(task, options, epoch).indices)
+        indices = _batches(task, options, epoch).indices
         yield from indices[max(0, done - epoch * per_epoch) :].numpy()
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.engine.options import FitOptions
+from holdfast.train.engine.fit_options import FitOptions
 
 MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], Any]

@@ -14,9 +14,8 @@ from holdfast.train.cuda_streams import SideStream
 from holdfast.train.data.augment import augment
 from holdfast.train.data.device_images import BatchSource, Images
 from holdfast.train.encoders import Encoder, Input
+from holdfast.train.engine.fit_options import FitOptions
 from holdfast.train.engine.kept_features import KeptFeatures
-from holdfast.train.engine.options import FitOptions
-from holdfast.train.engine.ranks import BatchShard
 from holdfast.train.methods import Batch, Method, Progress
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -33,7 +32,7 @@ class TrainingStep:
     old: the frozen model that the task must stay compatible with, or None.
     source: gives the pixels of each batch.
     batches: steps of an epoch x batch size; rows of the set, those from the buffer first.
-    shard: this process's part of each batch; the whole batch if there is only one process.
+    replayed: how many images of each batch are from the buffer.
     done: steps of the task done so far.
     kept: features that past models gave the buffered images, if the method reads them.
     compiled: turns a network into the function that is called instead of it.
@@ -55,7 +54,7 @@ class TrainingStep:
     generator: torch.Generator
     loss_sums: "LossSums"
     batches: Tensor
-    shard: BatchShard
+    replayed: int
     done: Tensor
     kept: KeptFeatures | None = None
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
@@ -77,23 +76,21 @@ class TrainingStep:
             epoch=self.done.div(per_epoch, rounding_mode="floor"),
             epochs=self.options.epochs,
         )
-        own, visible = self.shard.local(indices), self.shard.visible(indices)
-        batch = Batch(self.labels[visible], self.shard.replayed_visible)
+        batch = Batch(self.labels[indices], self.replayed)
         with self._autocast():
-            x = self._view(own)
+            x = self._view(indices)
             with self.old_stream.joined() if self.old_stream else nullcontext():
                 with self.old_stream.beside() if self.old_stream else nullcontext():
                     z_old = self._old_features(x, indices)
-                z = self.shard.gathered(self._new(x))
-                z_view = self.shard.gathered(self._new(self._view(own))) if self.method.reads_view else None
-                z_kept = None if self.kept is None else self.kept[visible[: self.shard.replayed_visible]]
+                z = self._new(x)
+                z_view = self._new(self._view(indices)) if self.method.reads_view else None
+                z_kept = None if self.kept is None else self.kept[indices[: self.replayed]]
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, z_kept=z_kept, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         values = torch.stack(list(terms.values()))
         values.sum().backward()
-        values = self.shard.average(self.optimizer, values.detach())
         self.optimizer.step()
-        self.loss_sums.add(dict(zip(terms, values)), self.done)
+        self.loss_sums.add(dict(zip(terms, values.detach())), self.done)
         self.done += 1
 
     def _autocast(self) -> torch.autocast:
@@ -116,7 +113,6 @@ class TrainingStep:
             resized_crop=options.resized_crop,
             crop_scale=options.crop_scale,
             crop_ratio=options.crop_ratio,
-            part=self.shard.part,
         )
         return self.preprocess.normalise(pixels)
 
@@ -131,13 +127,11 @@ class TrainingStep:
     def _old_features(self, x: Tensor, indices: Tensor) -> Tensor | None:
         if self._old is None or self.method.old_features == "none":
             return None
-        if self.method.old_features == "replayed" and not self.shard.replayed_visible:
+        if self.method.old_features == "replayed" and not self.replayed:
             return None  # no buffer, so no replayed image
-        if getattr(self.old, "reads_rows", False):  # every rank has the whole table
-            seen = self.shard.visible(indices)
-            return self._old(seen if self.method.old_features == "all" else seen[: self.shard.replayed_visible])
+        read = indices if getattr(self.old, "reads_rows", False) else x
         with torch.no_grad():
-            return self.shard.gathered(self._old(x if self.method.old_features == "all" else x[: self.shard.replayed]))
+            return self._old(read if self.method.old_features == "all" else read[: self.replayed])
 
 
 class LossSums:

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.core.storage import replacing_folder
 from holdfast.train.data.device_images import Images
@@ -15,9 +14,8 @@ from holdfast.train.encoders import Encoder
 from holdfast.train.engine.checkpoint import CheckpointFile, restore_method
 from holdfast.train.engine.control import RunControl
 from holdfast.train.engine.fit import fit
+from holdfast.train.engine.fit_options import FitOptions
 from holdfast.train.engine.kept_features import BufferFeatures, KeptFeatures, buffer_features
-from holdfast.train.engine.options import FitOptions
-from holdfast.train.engine.ranks import batch_shard
 from holdfast.train.events import TaskEnded
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
@@ -73,7 +71,7 @@ def train_task(
     """Train one task of a scenario or one version of a model, in place; see ``fit``.
 
     Returns the new model's features of ``inputs.next_buffer``; the next task's ``past`` is this task's plus these.
-    None if the method does not read them, if the next buffer is empty, and on ranks other than the first.
+    None if the method does not read them, and if the next buffer is empty.
     """
     control = control or RunControl()
     encoder, method, task, images = inputs.encoder, inputs.method, inputs.task, inputs.images
@@ -93,9 +91,8 @@ def train_task(
         on_event=control.on_event,
         cancel=control.cancel,
         checkpoint=checkpoint,
-        ranks=control.ranks,
     )
-    if not (control.ranks.first and method.reads_kept) or inputs.next_buffer is None or not len(inputs.next_buffer):
+    if not method.reads_kept or inputs.next_buffer is None or not len(inputs.next_buffer):
         return None
     return buffer_features(encoder, images, inputs.next_buffer)
 
@@ -116,39 +113,25 @@ def train_scenario(
     folder: where models, method states and the checkpoint are written. Finished models in it are not changed.
     setup: how models are made and trained.
     after_task: called with every task and its model, in order, also for tasks found finished.
-    control: progress events, cancellation and ranks. Of several ranks only the first writes, reports and calls
-        ``after_task``; the others wait.
+    control: progress events and cancellation.
 
     Each task reads the previous model and the method's state from the folder, also when they are still in memory, so
     that an uninterrupted run and a resumed one take the same path.
     """
     control = control or RunControl()
-    ranks = control.ranks
-    for task in scenario.tasks:
-        batch_shard(task, setup.options, ranks, images.device)  # refuses unequal shares now, not at the fifth task
-    if ranks.first:
-        folder.models.mkdir(parents=True, exist_ok=True)
-        folder.remove_temporaries()
-    ranks.wait()
+    folder.models.mkdir(parents=True, exist_ok=True)
+    folder.remove_temporaries()
     checkpoint = CheckpointFile(folder.checkpoint)
     for task in scenario.tasks:
         if not folder.model(task.number).is_dir():
             control.cancel.raise_if_requested()
             inputs = _inputs(scenario, task, images, folder, setup)
             features = train_task(inputs, setup.options, checkpoint=checkpoint, control=control)
-            if ranks.first:
-                _save(folder, inputs, features)
-                checkpoint.clear()
-                control.on_event(TaskEnded(task.number, task.num_seen))
-        if ranks.first:
-            after_task(task, _load(folder, task.number))
-        ranks.wait()
-        if not folder.model(task.number).is_dir():
-            raise HoldfastError(
-                f"{folder.model(task.number)}: not seen by this process; ranks on several machines need a shared folder"
-            )
-    if ranks.first:
-        checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
+            _save(folder, inputs, features)
+            checkpoint.clear()
+            control.on_event(TaskEnded(task.number, task.num_seen))
+        after_task(task, _load(folder, task.number))
+    checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
 
 
 def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, setup: ScenarioSetup) -> TaskInputs:

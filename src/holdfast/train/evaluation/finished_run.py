@@ -14,7 +14,7 @@ from holdfast.core.wording import counted
 from holdfast.train.encoders import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.train.evaluation.matrix import FeatureMap, mapped
 from holdfast.train.geometry import unit
-from holdfast.train.scenarios.slots import refuse_incompatible_slots_in_run
+from holdfast.train.scenarios.slots_of_runs import refuse_incompatible_slots_in_run
 from holdfast.vectors import FeatureSet
 from holdfast.vectors.feature_files import read_features
 

@@ -25,8 +25,7 @@ from holdfast.train.encoders.backbones import is_own_code
 from holdfast.train.engine import RunControl, train_scenario
 from holdfast.train.engine.build import naming_table
 from holdfast.train.engine.executors import refuse_without_gpu
-from holdfast.train.engine.options import emulates_bf16
-from holdfast.train.engine.ranks import Ranks
+from holdfast.train.engine.fit_options import emulates_bf16
 from holdfast.train.evaluation import FURTHER_EVALUATIONS, evaluate_run
 from holdfast.train.evaluation.finished_run import keep_extras
 from holdfast.train.evaluation.matrix import matrix_html
@@ -124,29 +123,24 @@ def execute(
     shared: the data, if several runs share it.
     device: auto, cpu, cuda or cuda:N.
     resume: continue a run of this recipe in the folder; without it such a folder is refused.
-    control: receives the progress events, stops the run, and names the ranks that train together. The first rank does
-    everything; the others only train, and read the metrics that it wrote.
+    control: receives the progress events and stops the run.
     """
     control = control or RunControl()
-    ranks, on_event = control.ranks, control.on_event
-    where = ranks.device or resolve_device(device)
+    on_event, where = control.on_event, resolve_device(device)
     with naming_table("train"):  # first, so that nothing is written if it is refused
         refuse_without_gpu(recipe["train"]["executor"], where)
     for name in _further(recipe):
         if name not in FURTHER_EVALUATIONS:
             raise HoldfastError(f"evaluation.protocols: {name} is measured by papers/, in a clone; leave it out")
     claim = partial(claim_folder, recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
-    if ranks.first:
-        claim()
+    claim()
     shared = shared or SharedData()
     experiment = assemble(recipe, shared)
     images = shared.images(experiment.data.train, where, experiment.options.images)
-    if not ranks.first:
-        return _train_as_further_rank(experiment, folder, images, ranks)
     with folder.locked(then=claim):
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
-        session = RunSession(folder, {**describe(str(where)), "ranks": ranks.world})
+        session = RunSession(folder, describe(str(where)))
         for text in (*_closed_set_warning(experiment), *_bf16_warning(experiment, where), *session.changes()):
             on_event(RunWarning(text))
 
@@ -188,7 +182,6 @@ def execute(
             metrics = {**{key: known[key] for key in ("mixed", "bridged") if key in known}, **metrics}
         metrics = without_nan(metrics)  # so that the returned metrics equal those on disk
         write_json(folder.metrics, metrics)
-    ranks.wait()
     on_event(RunEnded())
     return metrics
 
@@ -253,13 +246,6 @@ def _refuse_other_code(raw: Mapping[str, Any], tables: Mapping[str, Any]) -> Non
         raise HoldfastError(f"names the code {name}, which the recipe to run does not; choose another folder")
 
 
-def _train_as_further_rank(experiment: Experiment, folder: RunFolder, images: Images, ranks: Ranks) -> dict[str, Any]:
-    """Train together with the first rank, which evaluates and writes everything."""
-    train_scenario(experiment.scenario, images, folder, experiment, control=RunControl(ranks=ranks))
-    ranks.wait()
-    return dict(read_json(folder.metrics))
-
-
 def _train(
     recipe: Recipe,
     experiment: Experiment,
@@ -290,7 +276,7 @@ def _train(
             store.write(task.number, ModelFeatures(query, gallery, None if basis is None else basis.numpy()))
 
     control.on_event(TasksPlanned(_planned_steps(experiment)))
-    for text in _notes(experiment, images, control.ranks):
+    for text in _notes(images):
         on_event(Note(text))
     train_scenario(
         experiment.scenario,
@@ -303,14 +289,10 @@ def _train(
     return store
 
 
-def _notes(experiment: Experiment, images: Images, ranks: Ranks) -> Iterator[str]:
+def _notes(images: Images) -> Iterator[str]:
     """Notes for the log about how the run is executed."""
     if images.streamed:
         yield f"streaming {len(images):,} images from host memory"
-    if ranks.world > 1:
-        eager = images.device.type == "cuda" and ranks.executor(experiment.options.executor) == "eager"
-        how = "; steps are eager, set train.executor=graph to capture them" if eager else ""
-        yield f"{ranks.world} ranks share each batch of {experiment.options.batch_size}{how}"
 
 
 def _closed_set_warning(experiment: Experiment) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json
 from holdfast.train.encoders import Encoder, Input, Readout
-from holdfast.train.engine.slots import read_slots
+from holdfast.train.engine.model_slots import read_slots
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import ModelSpace
 

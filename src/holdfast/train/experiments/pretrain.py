@@ -24,7 +24,7 @@ from holdfast.train.encoders import Encoder
 from holdfast.train.engine import RunControl, fit
 from holdfast.train.engine.build import encoder_maker, fit_options, preprocess_of, trained_size, try_encoder
 from holdfast.train.engine.checkpoint import CheckpointFile
-from holdfast.train.engine.slots import read_slots
+from holdfast.train.engine.model_slots import read_slots
 from holdfast.train.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, read_events
 from holdfast.train.experiments.assemble import SharedData, method_maker
 from holdfast.train.experiments.execute import claim_folder

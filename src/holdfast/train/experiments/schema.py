@@ -20,7 +20,7 @@ from holdfast.train.data import READERS
 from holdfast.train.encoders import Readout, backbone_builder
 from holdfast.train.engine import FitOptions
 from holdfast.train.engine.build import BACKBONE_EXTRAS, FILLED_IN, naming_table
-from holdfast.train.engine.options import OFF_FOR_VECTORS, refuse_augmentation
+from holdfast.train.engine.fit_options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.train.methods import method_class
 from holdfast.train.scenarios import SCENARIOS
 from holdfast.train.toml_text import to_toml
@@ -110,6 +110,8 @@ class BackboneExtras(Table):
 
 
 SPLITS = ("train", "query", "gallery")
+RECORDED = ("gather", "sync_bn")
+"""Options of training on several GPUs, which is gone; recorded runs name them with these values."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,10 @@ def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def train_section(section: Mapping[str, Any], *, vectors: bool) -> dict[str, Any]:
     """The options of training on images, or on ``vectors``, for which image augmentation is switched off."""
-    given = {**OFF_FOR_VECTORS, **section} if vectors else section
+    given = {**OFF_FOR_VECTORS, **section} if vectors else dict(section)
+    for name in RECORDED:
+        if given.get(name) is True:
+            del given[name]
     options = validated(options_schema(FitOptions, leave_out={"seed"}), given, "train")
     if vectors:
         with naming_table("train"):

@@ -12,7 +12,7 @@ from holdfast.train.losses.adversarial import (
 )
 from holdfast.train.losses.anchors import anchor_contrast, anchor_distillation, earliest_anchors, known_anchors
 from holdfast.train.losses.classes import class_counts, class_means, largest_radii, least_cosines
-from holdfast.train.losses.compatibility import CompatibilityLoss, compatibility_contrast
+from holdfast.train.losses.compatibility_loss import CompatibilityLoss, compatibility_contrast
 from holdfast.train.losses.cross_entropy import (
     SimplexCrossEntropyLoss,
     cosine_logits,
@@ -21,7 +21,7 @@ from holdfast.train.losses.cross_entropy import (
     margin_cosine_logits,
     simplex_cross_entropy,
 )
-from holdfast.train.losses.distillation import (
+from holdfast.train.losses.distillation_losses import (
     FeatureDistillationLoss,
     NeighbourTripletLoss,
     SoftenedDistillationLoss,

@@ -8,7 +8,7 @@ import numpy as np
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.scenarios.cl2r import cl2r, class_order
 from holdfast.train.scenarios.iam_cl2r import ModelSpace, iam_cl2r
-from holdfast.train.scenarios.slots import SimplexTurn, SlotRegistry
+from holdfast.train.scenarios.slots_of_runs import SimplexTurn, SlotRegistry
 from holdfast.train.scenarios.task import Scenario, Task, next_task
 
 SCENARIOS: dict[str, Callable[..., Scenario]] = {"cl2r": cl2r, "iam_cl2r": iam_cl2r}

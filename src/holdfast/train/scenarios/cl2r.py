@@ -6,7 +6,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
-from holdfast.train.scenarios.slots import SlotRegistry
+from holdfast.train.scenarios.slots_of_runs import SlotRegistry
 from holdfast.train.scenarios.task import Scenario, Task, buffer_indices
 
 

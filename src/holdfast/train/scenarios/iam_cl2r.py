@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.scenarios.cl2r import check_buffer, checked_labels, class_order, task_ends
-from holdfast.train.scenarios.slots import SlotRegistry
+from holdfast.train.scenarios.slots_of_runs import SlotRegistry
 from holdfast.train.scenarios.task import Scenario, Task, buffer_indices
 
 Reference = Literal["loaded", "deployed"]

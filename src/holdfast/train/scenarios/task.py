@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from holdfast.train.scenarios.slots import SlotRegistry
+from holdfast.train.scenarios.slots_of_runs import SlotRegistry
 
 
 @dataclass(frozen=True, eq=False)

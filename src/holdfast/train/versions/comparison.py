@@ -11,7 +11,7 @@ from holdfast.checks.verdict import FAILED, NOT_JUDGED, WITHOUT_JUDGEMENTS, WORS
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import Encoder, extract
 from holdfast.train.versions.parent import Parent
-from holdfast.train.versions.samples import Sample
+from holdfast.train.versions.samples import SampleRef
 from holdfast.vectors import FeatureSet, feature_set
 
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
@@ -22,7 +22,7 @@ _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "
 def check_versions(
     parent: Parent,
     new: Encoder,
-    samples: Sequence[Sample],
+    samples: Sequence[SampleRef],
     pixels: np.ndarray,
     labels: Sequence[str],
     *,

@@ -17,7 +17,7 @@ from holdfast.core.wording import are
 from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.backbones import is_own_code
 from holdfast.train.scenarios import SlotRegistry
-from holdfast.train.versions.samples import Reader, Sample
+from holdfast.train.versions.samples import Reader, SampleRef
 
 METHOD, RECIPE, TRAINED = "method.safetensors", "recipe.toml", "trained.npy"
 
@@ -140,7 +140,7 @@ class SampleSet:
     embedded: their pixels or vectors (N x H x W x C), so that the files are not needed; None if not saved.
     """
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[SampleRef, ...] = ()
     embedded: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -174,7 +174,7 @@ class SampleSet:
         """The samples with files that still exist and are unchanged; all of them if they are embedded."""
         return self if self.embedded is not None else SampleSet(tuple(reader.unchanged(self.samples)))
 
-    def extended(self, samples: Sequence[Sample], pixels: np.ndarray) -> "SampleSet":
+    def extended(self, samples: Sequence[SampleRef], pixels: np.ndarray) -> "SampleSet":
         """With more samples at the end. ``pixels`` are theirs, kept only if this set is embedded."""
         embedded = None if self.embedded is None else np.concatenate([self.embedded, pixels])
         return SampleSet((*self.samples, *samples), embedded)
@@ -197,7 +197,7 @@ class SampleSet:
         found = read_sample_list(folder, stem)
         if found is None:
             return None
-        samples = tuple(Sample(name, Path(path), sha256) for name, path, sha256 in found.samples)
+        samples = tuple(SampleRef(name, Path(path), sha256) for name, path, sha256 in found.samples)
         embedded = read_array(folder / f"{stem}.npy") if found.embedded else None
         if embedded is not None and len(embedded) != len(samples):
             raise HoldfastError(f"{folder / stem}.json: lists {len(samples)} samples, but {len(embedded)} are embedded")

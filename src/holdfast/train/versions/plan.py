@@ -9,11 +9,11 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.wording import counted
 from holdfast.train.data import ImageSet
 from holdfast.train.data.images import canonical_order
-from holdfast.train.engine.slots import in_a_run
+from holdfast.train.engine.model_slots import in_a_run
 from holdfast.train.scenarios import SlotRegistry, Task, next_task
 from holdfast.train.scenarios.task import buffer_indices
 from holdfast.train.versions.parent import Parent, SampleSet
-from holdfast.train.versions.samples import Reader, Sample, distinct, held_out_mask, known_mask, short_hashes
+from holdfast.train.versions.samples import Reader, SampleRef, distinct, held_out_mask, known_mask, short_hashes
 from holdfast.train.versions.settings import VersionSettings
 
 
@@ -44,7 +44,7 @@ class Plan:
     held_out: SampleSet
     trained: np.ndarray
     skipped: int = 0
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[SampleRef, ...] = ()
 
     @property
     def num_trained(self) -> int:
@@ -69,7 +69,7 @@ class VersionContext:
     replaced: bool = False
 
 
-def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionContext) -> Plan:
+def plan_version(samples: Sequence[SampleRef], buffer: SampleSet, context: VersionContext) -> Plan:
     """A pure function of the files, the settings and the model before.
 
     A new sample that is in the buffer already is replayed and not new. Known classes keep their slots and their
@@ -120,7 +120,7 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
     )
 
 
-def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet:
+def draw_buffer(samples: Sequence[SampleRef], context: VersionContext) -> SampleSet:
     """A new buffer: ``buffer.per_class`` samples of each class of the model before.
 
     Held-out samples, and those that would be held out if they came as new, are not drawn.
@@ -141,7 +141,7 @@ def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet
     return SampleSet(tuple(ordered[row] for row in rows))
 
 
-def _labels(samples: Sequence[Sample], names: Sequence[str]) -> np.ndarray:
+def _labels(samples: Sequence[SampleRef], names: Sequence[str]) -> np.ndarray:
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[one.class_name] for one in samples], dtype=np.int64)
 
@@ -193,10 +193,10 @@ def _rows_for_buffer(
     return np.concatenate(rows)
 
 
-def _up_to(per_class: int, samples: Sequence[Sample], earlier: SampleSet) -> list[Sample]:
+def _up_to(per_class: int, samples: Sequence[SampleRef], earlier: SampleSet) -> list[SampleRef]:
     """So many of each class that there are ``per_class`` with the earlier ones, in the order of their hashes."""
     counts = earlier.class_counts()
-    kept: list[Sample] = []
+    kept: list[SampleRef] = []
     for one in sorted(samples, key=lambda sample: (sample.class_name, sample.sha256)):
         if counts[one.class_name] < per_class:
             counts[one.class_name] += 1
@@ -204,7 +204,7 @@ def _up_to(per_class: int, samples: Sequence[Sample], earlier: SampleSet) -> lis
     return kept
 
 
-def _extended(earlier: SampleSet, more: Sequence[Sample], context: VersionContext) -> SampleSet:
+def _extended(earlier: SampleSet, more: Sequence[SampleRef], context: VersionContext) -> SampleSet:
     if earlier.embedded is None:
         return SampleSet((*earlier.samples, *more))
     assert context.parent is not None

@@ -32,7 +32,7 @@ from holdfast.train.events import OnEvent, RunWarning
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleRef:
     """One image file, or one vector of a file.
 
     class_name: its class.
@@ -58,7 +58,7 @@ class FoundSamples:
     """
 
     top: Path
-    samples: list[Sample]
+    samples: list[SampleRef]
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     lost_classes: tuple[str, ...] = ()
@@ -83,13 +83,13 @@ class Reader(Protocol):
         split_folders: whether the folders in ``source`` are splits; None: if all of them are named like splits.
         """
 
-    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+    def read(self, samples: Sequence[SampleRef]) -> np.ndarray:
         """N x ``shape``."""
 
-    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+    def unchanged(self, samples: Sequence[SampleRef]) -> list[SampleRef]:
         """The samples that still exist with the same content."""
 
-    def label(self, sample: Sample) -> str:
+    def label(self, sample: SampleRef) -> str:
         """The sample's name in a report."""
 
 
@@ -124,23 +124,23 @@ class ImageFiles:
         usable = set(names)
         return FoundSamples(
             listing.source,
-            [Sample(name, path, sha256) for name, path, sha256 in zip(names, paths, _hashes(paths), strict=True)],
+            [SampleRef(name, path, sha256) for name, path, sha256 in zip(names, paths, _hashes(paths), strict=True)],
             (*found.problems, *bad),
             found.notes,
             tuple(name for name in found.classes if name not in usable),
             found.files,
         )
 
-    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+    def read(self, samples: Sequence[SampleRef]) -> np.ndarray:
         """uint8, N x size x size x C."""
         return decode([one.path for one in samples], size=self.size, colour=self.colour, resize=self.resize)
 
-    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+    def unchanged(self, samples: Sequence[SampleRef]) -> list[SampleRef]:
         existing = [one for one in samples if one.path.is_file()]
         hashes = _hashes([one.path for one in existing])
         return [one for one, found in zip(existing, hashes, strict=True) if one.sha256 == found]
 
-    def label(self, sample: Sample) -> str:
+    def label(self, sample: SampleRef) -> str:
         return str(sample.path)
 
 
@@ -200,9 +200,9 @@ class VectorRows:
         rows, classes, splits = self._read(source)
         kept = rows_of_split(splits, ALL if splits is None else "train", len(rows), source)
         path, names = source.absolute(), classes.astype(str)
-        return FoundSamples(source, [Sample(str(names[row]), path, _row_hash(rows[row])) for row in kept])
+        return FoundSamples(source, [SampleRef(str(names[row]), path, _row_hash(rows[row])) for row in kept])
 
-    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+    def read(self, samples: Sequence[SampleRef]) -> np.ndarray:
         """float32, N x 1 x 1 x D: a vector is an image of one pixel. Rows are found by their content."""
         found: dict[tuple[Path, str], np.ndarray] = {}
         for path in dict.fromkeys(one.path for one in samples):
@@ -213,7 +213,7 @@ class VectorRows:
         vectors = [found[one.path, one.sha256] for one in samples]
         return np.stack(vectors)[:, None, None, :] if vectors else np.zeros((0, *self.shape), np.float32)
 
-    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+    def unchanged(self, samples: Sequence[SampleRef]) -> list[SampleRef]:
         existing: set[tuple[Path, str]] = set()
         for path in dict.fromkeys(one.path for one in samples if one.path.is_file()):
             with contextlib.suppress(HoldfastError):  # a file without these arrays has other content
@@ -221,7 +221,7 @@ class VectorRows:
                 existing.update((path, _row_hash(row)) for row in rows)
         return [one for one in samples if (one.path, one.sha256) in existing]
 
-    def label(self, sample: Sample) -> str:
+    def label(self, sample: SampleRef) -> str:
         return f"{sample.path}#{sample.sha256[:16]}"
 
     def _read(self, file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -313,7 +313,7 @@ def _skipped(found: FoundSamples, source: Path, listed: Path | None) -> str:
     return f"{source}: skipped {what} that cannot be used ({where}){without}"
 
 
-def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[str]) -> np.ndarray:
+def held_out_mask(samples: Sequence[SampleRef], share: float, already: Collection[str]) -> np.ndarray:
     """Which samples are held out from training: N booleans, about ``share`` of them.
 
     already: hashes that an earlier version held out; they stay held out.
@@ -333,20 +333,20 @@ def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[s
     return held & np.array([one.sha256 not in released for one in samples], dtype=bool)  # with all its copies
 
 
-def short_hashes(samples: Iterable[Sample]) -> np.ndarray:
+def short_hashes(samples: Iterable[SampleRef]) -> np.ndarray:
     """The first 64 bits of each sample's hash, sorted and each once: enough to recognise a sample, in little space."""
     return np.unique(np.array([int(one.sha256[:16], 16) for one in samples], dtype=np.uint64))
 
 
-def known_mask(samples: Sequence[Sample], hashes: np.ndarray) -> np.ndarray:
+def known_mask(samples: Sequence[SampleRef], hashes: np.ndarray) -> np.ndarray:
     """Which samples are among ``hashes`` (``short_hashes``): N booleans."""
     return np.isin(np.array([int(one.sha256[:16], 16) for one in samples], dtype=np.uint64), hashes)
 
 
-def distinct(samples: Sequence[Sample], earlier: Sequence[Sample] = ()) -> list[Sample]:
+def distinct(samples: Sequence[SampleRef], earlier: Sequence[SampleRef] = ()) -> list[SampleRef]:
     """Each content once, without the contents of ``earlier``: a query that is also stored would find itself."""
     seen = {one.sha256 for one in earlier}
-    found: list[Sample] = []
+    found: list[SampleRef] = []
     for one in samples:
         if one.sha256 not in seen:
             seen.add(one.sha256)
@@ -354,14 +354,14 @@ def distinct(samples: Sequence[Sample], earlier: Sequence[Sample] = ()) -> list[
     return found
 
 
-def unique_labels(reader: Reader, samples: Sequence[Sample]) -> list[str]:
+def unique_labels(reader: Reader, samples: Sequence[SampleRef]) -> list[str]:
     """The name of each sample in a report. A path that was used again for other content is followed by its hash."""
     labels = [reader.label(one) for one in samples]
     times = Counter(labels)
     return [f"{label}#{one.sha256[:16]}" if times[label] > 1 else label for label, one in zip(labels, samples)]
 
 
-def refuse_one_class(samples: Sequence[Sample], source: Path) -> None:
+def refuse_one_class(samples: Sequence[SampleRef], source: Path) -> None:
     """Refuse data of a single class: every answer would be right, and training would learn nothing."""
     names = {one.class_name for one in samples}
     if len(names) == 1:
@@ -371,7 +371,7 @@ def refuse_one_class(samples: Sequence[Sample], source: Path) -> None:
         )
 
 
-def nested_classes(samples: Sequence[Sample], top: Path) -> str | None:
+def nested_classes(samples: Sequence[SampleRef], top: Path) -> str | None:
     """A warning if classes hold folders of images but no images: ``top`` may be one level too high.
 
     One folder of the same name in each class (``images``, for example) gives no warning.
@@ -392,7 +392,7 @@ def nested_classes(samples: Sequence[Sample], top: Path) -> str | None:
     return f"{which} {only}, and each counts as one class; {advice}"
 
 
-def equal_looking_classes(samples: Sequence[Sample], known: Collection[str]) -> str | None:
+def equal_looking_classes(samples: Sequence[SampleRef], known: Collection[str]) -> str | None:
     """A warning if two class names differ only in how their letters are encoded, as after a move from macOS to Linux.
 
     known: class names of the model before.
@@ -407,7 +407,7 @@ def equal_looking_classes(samples: Sequence[Sample], known: Collection[str]) -> 
     return f"class names look equal and are encoded differently ({names}): they count as different classes"
 
 
-def single_sample_classes(samples: Sequence[Sample], known: Collection[str]) -> str | None:
+def single_sample_classes(samples: Sequence[SampleRef], known: Collection[str]) -> str | None:
     """A warning if classes that are not ``known`` come with one sample each, which cannot be held out as well."""
     contents: defaultdict[str, set[str]] = defaultdict(set)
     for one in samples:
@@ -423,7 +423,7 @@ def single_sample_classes(samples: Sequence[Sample], known: Collection[str]) -> 
     )
 
 
-def in_several_classes(reader: Reader, samples: Sequence[Sample], earlier: Iterable[Sample]) -> str | None:
+def in_several_classes(reader: Reader, samples: Sequence[SampleRef], earlier: Iterable[SampleRef]) -> str | None:
     """A warning if samples of the same content are in several classes, of which a model can find one at most.
 
     earlier: the replayed and held-out samples of the versions before, which keep their classes.

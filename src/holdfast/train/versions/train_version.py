@@ -23,7 +23,7 @@ from holdfast.core.storage import (
     write_json,
     write_text,
 )
-from holdfast.reports import write_check
+from holdfast.reports import check_report, write_report
 from holdfast.train.data.device_images import Images, place_images
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders import Encoder, Input
@@ -214,7 +214,7 @@ def _write_version(
     if verdict is not None:
         write_json(out / VERDICT, verdict)
         if "queries" in verdict:
-            write_check(verdict, out / PAGE)
+            write_report(check_report(verdict), out / PAGE)
     stale = ("parent", "accuracy", "evidence", "data", "training_set")
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},

@@ -13,8 +13,8 @@ import torch
 from holdfast.train.data.sampler import steps_per_epoch
 from holdfast.train.encoders.named_backbone import NamedBackbone, NetworkInput, named_backbone
 from holdfast.train.engine import FitOptions
-from holdfast.train.engine.options import Precision
-from holdfast.train.versions.samples import Sample, median_side
+from holdfast.train.engine.fit_options import Precision
+from holdfast.train.versions.samples import SampleRef, median_side
 from holdfast.train.versions.settings import VersionSettings
 
 DEFAULT_NETWORK = "small_resnet"
@@ -52,7 +52,7 @@ class ImageSurvey:
     side: int
 
 
-def survey_images(samples: Sequence[Sample]) -> ImageSurvey:
+def survey_images(samples: Sequence[SampleRef]) -> ImageSurvey:
     """Count the images and read the sizes of some from their headers; none is decoded."""
     return ImageSurvey(len(samples), median_side([one.path for one in samples]) or SMALL_SIDE)
 

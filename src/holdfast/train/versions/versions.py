@@ -18,7 +18,7 @@ from holdfast.train.encoders import Encoder, Input
 from holdfast.train.encoders.named_backbone import named_backbone
 from holdfast.train.engine import Cancellation, RunControl
 from holdfast.train.engine.build import preprocess_of, trained_size, try_encoder
-from holdfast.train.engine.slots import read_slots
+from holdfast.train.engine.model_slots import read_slots
 from holdfast.train.events import Note, OnEvent, RunWarning, ignore_event
 from holdfast.train.experiments.load import with_overrides
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
@@ -34,7 +34,7 @@ from holdfast.train.versions.parent import Parent, SampleSet, describe_model
 from holdfast.train.versions.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.train.versions.samples import (
     Reader,
-    Sample,
+    SampleRef,
     SourceOptions,
     distinct,
     equal_looking_classes,
@@ -301,7 +301,7 @@ def _warn(text: str | None, on_event: OnEvent) -> None:
         on_event(RunWarning(text))
 
 
-def _without_trained(samples: Sequence[Sample], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
+def _without_trained(samples: Sequence[SampleRef], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
     """The samples of ``check_on``, each content once, without those that a version is trained on (``short_hashes``)."""
     different = distinct(samples)
     left = tuple(one for one, known in zip(different, known_mask(different, trained), strict=True) if not known)

@@ -1,13 +1,19 @@
-"""A check as sentences and rows of tables, for terminal, Markdown and HTML page; and as Markdown for a pull request.
+"""A check, a mixed check or a history of checks, as a report.
 
 A record is the ``as_json`` of a CheckResult, HistoryResult or MixedResult: scores in [0, 1], None if not measured.
 """
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.wording import counted, decimal, per_cent
+from holdfast.reports.report import Bar, Listing, Part, Report, Table
+
+TITLES = {
+    "check": "Do people find more with the new model on the old gallery?",
+    "history": "Do people find more with the newest model on the old galleries?",
+    "mixed": "Do people find more in the mixed gallery?",
+}
+_MOODS = {"yes": "yes", "no": "no"}
 
 NOT_COVERED = (
     "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "
@@ -21,6 +27,22 @@ AGREEMENT_MEANING = (
     "ten hits. It rewards imitating the new model, also where that finds less than the old one. Give labels, relevance "
     "judgements or known items to learn whether people find more."
 )
+
+
+def check_report(record: dict[str, Any]) -> Report:
+    """The report of a check's record (``as_json``)."""
+    kind = record["kind"]
+    return Report(
+        title=TITLES[kind],
+        headline=headline(record),
+        mood=_MOODS.get(str((record.get("loss") or {}).get("answer")), "open"),
+        made_by={"check": "holdfast check", "mixed": "holdfast check-mixed", "history": "holdfast check-history"}[kind],
+        lead=[sentence for sentence in (*lead_sentences(record), gain_sentence(record)) if sentence],
+        parts=[part for part in {"check": _evidence, "mixed": _versions, "history": _matrix}[kind](record) if part],
+        notes=[f"{note}." for note in record["notes"]],
+        basis=[sentence for sentence in (basis_sentence(record), not_covered(record)) if sentence],
+        details=[sentence for sentence in (_rule(record), *_sources(record)) if sentence],
+    )
 
 
 def points(value: float | None, digits: int = 2) -> str:
@@ -153,7 +175,7 @@ def explains_itself(reason: str) -> bool:
 def gain_sentence(record: dict[str, Any]) -> str:
     """Self-test, cross-test and gain with its interval; empty if the record has no gain."""
     gain = record.get("gain")
-    if not gain:
+    if not gain or record["kind"] != "check":
         return ""
     return (
         f"{record['score']} goes from {per_cent(record['self_test']['value'])} % to "
@@ -177,20 +199,40 @@ def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
     return [(name, found) for name, found in rows if found]
 
 
-_GAIN = "gain over keeping, points"
-
-
-def score_table(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the table of scores, in per cent with their intervals; no rows if nothing was measured."""
+def score_table(record: dict[str, Any]) -> Table | None:
+    """The table of scores, in per cent with their intervals, and of the gain; None if nothing was measured."""
     mixed = record["kind"] == "mixed"
+    named = (score_rows if mixed else test_rows)(record)
     rows = [
         [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
-        for name, found in (score_rows if mixed else test_rows)(record)
+        for name, found in named
     ]
+    ends = [_end(found, which) for _, found in named for which in ("low", "high")] or [0.0]
+    axis = min(ends), max(ends)
+    bars = [_bar(found, axis) for _, found in named]
     if gain := record.get("gain"):
-        rows.append([_GAIN, points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
-    what = "" if mixed else score_name(record)
-    return [what, "%", f"{confidence_level(record)} interval"], rows
+        rows.append(
+            ["gain over keeping, points", points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"]
+        )
+        bound = -record["loss"]["max_loss"]
+        ends = [_end(gain, "low"), _end(gain, "high"), bound, 0.0]
+        bars.append(_bar(gain, (min(ends), max(ends)), bound))
+    if not rows:
+        return None
+    heads = ["" if mixed else score_name(record), "%", f"{confidence_level(record)} interval"]
+    return Table(heads, rows, [len(rows) - 1] if gain else [], bars)
+
+
+def _end(found: dict[str, Any], which: str) -> float:
+    """An end of an interval; the value where it is not bounded."""
+    end = found[which] if found[which] is not None else found["value"]
+    return 0.0 if end is None else float(end)
+
+
+def _bar(found: dict[str, Any], ends: tuple[float, float], bound: float | None = None) -> Bar | None:
+    if found["value"] is None or ends[1] <= ends[0]:
+        return None
+    return Bar.of(_end(found, "low"), found["value"], _end(found, "high"), ends, bound)
 
 
 def score_name(record: dict[str, Any]) -> str:
@@ -200,13 +242,78 @@ def score_name(record: dict[str, Any]) -> str:
     return str(record["score"]) if record["protocol"] == "instance" else f"{record['score']}, template protocol"
 
 
-def class_table(record: dict[str, Any], most: int) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the table of up to ``most`` classes that lose queries, the worst first."""
+def _evidence(record: dict[str, Any]) -> list[Part | None]:
+    """The scores, and what changes for single queries and classes."""
+    lost = [lost_query(entry) for entry in (record.get("changes") or {}).get("lost_queries", [])]
+    classes = losing_classes(record)
     rows = [
         [str(entry["class"]), str(entry["queries"]), per_cent(entry["old"]), per_cent(entry["new"])]
-        for entry in losing_classes(record, most)
+        for entry in classes
     ]
-    return ["classes that lose most", "queries", "old %", "new %"], rows
+    heads, title = ["classes that lose most", "queries", "old %", "new %"], f"Classes that lose most ({len(rows)})"
+    chance = record.get("chance")
+    return [
+        score_table(record),
+        "" if chance is None else f"A random ranking would get {per_cent(chance)} %.",
+        *evidence_sentences(record),
+        Listing("Queries that score lower, those that lose most first", lost) if lost else None,
+        Table(heads, rows, folded=title) if rows else None,
+    ]
+
+
+def _versions(record: dict[str, Any]) -> list[Part | None]:
+    table = Table(VERSION_COLUMNS, version_rows(record))
+    return [score_table(record), table, EXPOSURE_MEANING, *version_sentences(record)]
+
+
+_MARKS = {"better": "+", "worse": "-", "not shown": "?", None: " "}
+_KINDS = {"better": "better", "worse": "worse", "not shown": "unsure", None: "self"}
+
+
+def _matrix(record: dict[str, Any]) -> list[Part | None]:
+    """The score of each query model (rows) on each gallery (columns), AC, AA and ACA, and what is not decided."""
+    models, rows, kinds = record["models"], [], []
+    for t, name in enumerate(models):
+        cells = []
+        for k, found in enumerate(record["matrix"][t]):
+            value = "–  " if k < t else ""
+            cells.append(value if not found else f"{per_cent(found['value'], 1)} {_MARKS[record['verdicts'][t][k]]}")
+        rows.append([name, *cells])
+        verdicts = record["verdicts"][t]
+        known = [found is not None for found in record["matrix"][t]]
+        kinds.append(["", *(_KINDS[verdicts[k]] if k <= t and known[k] else "" for k in range(len(models)))])
+    decided = [verdict for row in record["verdicts"] for verdict in row if verdict]
+    summary = ", ".join(f"{name} {decimal(record[name], 3)}" for name in ("AC", "AA", "ACA"))
+    undecided = [
+        f"model {cell['query_model']} on gallery {cell['gallery_model']}: {gain_with_interval(cell['gain'])} points"
+        for cell in record["uncertain"]
+    ]
+    too_wide = f"{len(models)} models are too many for a table here: --page FILE.html and --json give all cells."
+    return [
+        Table(["query model", *models], rows, kinds=kinds, narrow=too_wide),
+        f"{record['score']}, %, on the gallery of each model (columns). + better than keeping, ? not shown, - worse, "
+        "– cannot be compared.",
+        f"{summary}.",
+        ", ".join(f"{decided.count(name)} {name}" for name in ("better", "not shown", "worse"))
+        + "; each with an interval of its own, so among many some are wrong by chance.",
+        Listing("Not decided", undecided) if undecided else None,
+    ]
+
+
+def _sources(record: dict[str, Any]) -> list[str]:
+    return [f"{name.replace('_', ' ').capitalize()}: {file}." for name, file in (record.get("sources") or {}).items()]
+
+
+def _rule(record: dict[str, Any]) -> str:
+    gates = f" {mixed_rule(record)}" if record["kind"] == "mixed" else ""
+    if not record.get("loss"):
+        return gates.strip()
+    level, question = confidence_level(record), record["loss"]["question"].lower()
+    return (
+        f"{record['better']['question']} is answered yes if the whole {level} interval of the gain is above 0, no if "
+        f"it is below, otherwise not shown; {question} likewise at {_bound(record['loss'])} points. The gain compares "
+        f"the same queries; keeping the old model is the old model's queries on its own vectors.{gates}"
+    )
 
 
 def evidence_sentences(record: dict[str, Any]) -> list[str]:
@@ -249,19 +356,19 @@ def _interval_basis(record: dict[str, Any]) -> str:
 
 
 def lost_query(entry: dict[str, Any]) -> str:
-    """One query that was right with the old model and is wrong with the new one."""
+    """One query that scores lower with the new model."""
     found = "nothing" if entry["new_hit"] is None else entry["new_hit"]
+    before, after = entry["old_score"], entry["new_score"]
+    change = "" if (before, after) == (1, 0) else f", {per_cent(before, 1)} to {per_cent(after, 1)} %"
     if "class" not in entry:
-        return f"query {entry['query']}: found {entry['old_hit']}, now {found}"
-    if entry["taken_for"] == entry["new_hit"]:  # the template protocol: a hit is a class
-        return f"query {entry['query']} (class {entry['class']}): now {found}"
-    return f"query {entry['query']} (class {entry['class']}): now {found} (class {entry['taken_for']})"
+        return f"query {entry['query']}: found {entry['old_hit']}, now {found}{change}"
+    taken = "" if entry["taken_for"] == entry["new_hit"] else f" (class {entry['taken_for']})"  # a hit may be a class
+    return f"query {entry['query']} (class {entry['class']}): now {found}{taken}{change}"
 
 
-def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
-    """Up to ``most`` classes that lose queries, the worst first."""
-    known = [entry for entry in record["by_class"] if (entry["change_in_queries"] or 0) < 0]
-    return known[:most]
+def losing_classes(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The classes that lose queries, the worst first."""
+    return [entry for entry in record["by_class"] if (entry["change_in_queries"] or 0) < 0]
 
 
 def _changed(record: dict[str, Any]) -> str:
@@ -397,98 +504,3 @@ def _ratio(found: dict[str, float] | None) -> str:
     if not found or found["value"] is None:
         return "–"
     return f"{decimal(found['value'])} ({decimal(found['low'])}-{decimal(found['high'])})"
-
-
-_LISTED = 20
-
-
-def check_markdown(record: dict[str, Any]) -> str:
-    """A check as Markdown: the answers, table of tests, evidence; long lists are collapsed."""
-    parts = [f"### {plain_markdown(headline(record))}", _bullets(lead_sentences(record))]
-    if record["kind"] == "history":
-        parts += _history(record)
-    elif record["kind"] == "mixed":
-        parts += _mixed(record)
-    else:
-        parts += [
-            plain_markdown(gain_sentence(record)),
-            table_markdown(*score_table(record)),
-            _bullets(evidence_sentences(record)),
-        ]
-        parts += _folded(record)
-    parts += [
-        _bullets(record["notes"]),
-        f"<sub>{plain_markdown(f'{basis_sentence(record)} {not_covered(record)}')}</sub>",
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def refusal_markdown(reason: str) -> str:
-    """Markdown for a check that could not be made."""
-    return f"### Not judged: {plain_markdown(reason)}\n"
-
-
-def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {plain_markdown(sentence)}" for sentence in sentences)
-
-
-def _folded(record: dict[str, Any]) -> list[str]:
-    parts = []
-    heads, losing = class_table(record, _LISTED)
-    if losing:
-        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", table_markdown(heads, losing)))
-    lost = (record.get("changes") or {}).get("lost_queries", [])
-    if lost:
-        lines = [f"- {plain_markdown(lost_query(entry))}" for entry in lost[:_LISTED]]
-        parts.append(_details(f"Lower score now ({len(lines)} of {len(lost):,} shown)", "\n".join(lines)))
-    return parts
-
-
-def _history(record: dict[str, Any]) -> list[str]:
-    marks = {"better": "✔", "worse": "✘", "not shown": "?", None: ""}
-    rows = []
-    for t, name in enumerate(record["models"]):
-        cells = [
-            f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}".strip()
-            if found
-            else ("–" if k < t else "")
-            for k, found in enumerate(record["matrix"][t])
-        ]
-        rows.append([name, *cells])
-    matrix = table_markdown(["query model \\ gallery of", *record["models"]], rows)
-    summary = ", ".join(f"{name} {record[name]:.3f}" for name in ("AC", "AA", "ACA") if record[name] is not None)
-    key = f"{record['score']} in per cent; ✔ better than keeping the old model, ✘ worse, ? not shown."
-    return [matrix, key, f"{summary}." if summary else ""]
-
-
-def _mixed(record: dict[str, Any]) -> list[str]:
-    sources = "\n".join(f"- {plain_markdown(sentence)}" for sentence in version_sentences(record))
-    return [
-        table_markdown(*score_table(record)),
-        table_markdown(VERSION_COLUMNS, version_rows(record)),
-        EXPOSURE_MEANING,
-        sources,
-    ]
-
-
-def table_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table of text, with numbers from the second column on; empty without rows. The gain is in bold."""
-    if not rows:
-        return ""
-    marks = ["**" if row[0] == _GAIN else "" for row in (heads, *rows)]
-    lines = [
-        f"| {' | '.join(f'{mark}{plain_markdown(cell)}{mark}' for cell in row)} |"
-        for mark, row in zip(marks, (heads, *rows))
-    ]
-    return "\n".join([lines[0], "|---|" + "--:|" * (len(heads) - 1), *lines[1:]])
-
-
-def _details(summary: str, body: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
-
-
-def plain_markdown(value: object) -> str:
-    """Text escaped so that it cannot break a table, start HTML or Markdown, embed an image or mention a user."""
-    safe = re.sub(r"([\\`*\[\]|])", r"\\\1", " ".join(str(value).split()))
-    safe = safe.replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"(?<!\w)@", "@\u200b", safe)

@@ -22,12 +22,6 @@ def plain_table(label: str, heads: Sequence[str], rows: str) -> str:
     return scroll_box(label, f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>')
 
 
-def in_columns(body: str) -> str:
-    """``body`` as sections, one for each h2 in it, which wide windows show in two columns."""
-    first, *rest = body.split("<h2>")
-    return f'{first}<div class="sections">{"".join(f"<section><h2>{part}</section>" for part in rest)}</div>'
-
-
 def document(title: str, css: str, body: Sequence[str], footer: str) -> str:
     """A whole HTML document; empty parts of ``body`` are left out."""
     return (

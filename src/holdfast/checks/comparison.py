@@ -5,17 +5,18 @@ by a rule that was fixed on other data (``way_to_test``), so its interval needs 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.checks.exchanged_inputs import refuse_equal_queries, refuse_exchanged_queries
 from holdfast.checks.judged_queries import judged_queries
+from holdfast.checks.known_items import STAND_IN, known_pairs
 from holdfast.checks.measured_ways import (
     COUNTS,
     SHARES,
@@ -28,12 +29,13 @@ from holdfast.checks.measured_ways import (
     way_name,
 )
 from holdfast.checks.right_answers import Relevance
+from holdfast.checks.scores import BY_CLASS, BY_RELEVANCE, chosen_score
 from holdfast.core.errors import HoldfastError
+from holdfast.core.real_arrays import real_array
 from holdfast.core.storage import without_nan
 from holdfast.core.untrusted_files import open_npz
 from holdfast.core.wording import are, counted
 from holdfast.metrics.intervals import Interval, gain_interval, mean_interval, units_needed
-from holdfast.metrics.ranking import ranking_score
 from holdfast.upgrade.strategies import (
     BLEND_WEIGHT,
     WEIGHT,
@@ -116,7 +118,7 @@ class Comparison:
                 "queries_needed": self.queries_needed,
                 "policy": self.policy,
                 **self.facts,
-                "ways": [asdict(way) for way in self.ways],
+                "ways": self.ways,
                 "notes": list(self.notes),
             }
         )
@@ -124,6 +126,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"{self.verdict}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from holdfast.reports import compare_report, html_fragment
+
+        return html_fragment(compare_report(self.as_json()))
 
 
 def way_to_test(items: int, *, old_model: bool, content: bool) -> tuple[str, dict[str, Any]]:
@@ -157,7 +165,8 @@ def compare(
     queries_new: Source | None = None,
     *,
     relevance: Relevance | None = None,
-    score: str = "nDCG@10",
+    known_items: ArrayLike | None = None,
+    score: str | None = None,
     bridge: Bridge | None = None,
     pairs: int = _PAIRS,
     weight: float = WEIGHT,
@@ -175,7 +184,8 @@ def compare(
         ``queries`` and ``query_ids`` of the two files.
     relevance: judgements: a file of BEIR or TREC, ``{query: {item: grade}}``, or pairs (query id, item id). Without
         them classes decide, if both have labels. Without either nothing is judged.
-    score: a name of ``holdfast.metrics.ranking`` with a number of hits, such as "nDCG@10" or "hit@1".
+    known_items: the id of the right item of each query, for queries that were made from items; see ``check``.
+    score: a name of ``holdfast.metrics.ranking`` with a number of hits. Default: nDCG@10 with relevance, else hit@1.
     bridge: from the new model's space to the old one. Default: fitted on ``pairs`` items that both embedded.
     pairs: number of these items, drawn at random; their new vectors count as embedded beforehand.
     weight: of the new score where both count. Fix it on other queries than these.
@@ -200,9 +210,9 @@ def compare(
     >>> result.verdict, result.policy
     ('recommended', {'source': 'old', 'candidates': 50, 'weight': 0.8})
     """
-    chosen = ranking_score(score)
+    chosen = chosen_score(score, BY_CLASS if relevance is None else BY_RELEVANCE)
     if chosen.k is None or chosen.k > COUNTS[0]:
-        raise HoldfastError(f"score {score!r}: name the hits that count, at most {COUNTS[0]}, such as nDCG@10")
+        raise HoldfastError(f"score {chosen.name!r}: name the hits that count, at most {COUNTS[0]}, such as nDCG@10")
     check_weight(weight)
     if pairs < 0:
         raise HoldfastError(f"pairs must not be negative, got {pairs}")
@@ -210,7 +220,7 @@ def compare(
         open_features(index_old, "index_old", "gallery"), open_features(index_new, "index_new", "gallery")
     )
     asked_old, asked_new = (
-        open_features(_inner_queries(index, name) if given is None else given, name, "query")
+        open_features(inner_queries(index, name) if given is None else given, name, "query")
         for given, index, name in ((queries_old, index_old, "queries_old"), (queries_new, index_new, "queries_new"))
     )
     for index, asked in ((old, asked_old), (new, asked_new)):
@@ -222,6 +232,10 @@ def compare(
     refuse_equal_queries(asked_old, asked_new)
     refuse_exchanged_queries(old, asked_old, asked_new)
     pairing = pair_queries(asked_old, asked_new)
+    if known_items is not None:
+        if relevance is not None:
+            raise HoldfastError("known items and relevance both say what is right; give one of them")
+        relevance = known_pairs(pairing.names, real_array(known_items, "known items"), len(asked_old))
     judged = judged_queries(relevance, pairing.names, pairing.labels, old)
     facts: dict[str, Any] = {
         "score": chosen.name,
@@ -240,7 +254,7 @@ def compare(
         "sources": {"index old": old.name, "index new": new.name, "queries old": asked_old.name}
         | {"queries new": asked_new.name},
     }
-    notes = []
+    notes = [] if known_items is None else [STAND_IN]
     if left_out:
         notes.append(
             f"{counted(left_out, 'item')} of {old.name} {are(left_out)} without a new vector: the other {len(old):,} "
@@ -252,7 +266,7 @@ def compare(
     if judged is None:
         reason = (
             "judgements are missing: pass relevance (--relevance FILE of BEIR or TREC), which says what is right "
-            "for each query"
+            "for each query, or known items (--known-items)"
         )
         facts["compatible_sizes"] = old.dim == new.dim
         return Comparison(NOT_JUDGED, reason, (), None, None, facts, tuple(notes))
@@ -308,7 +322,7 @@ def _columns(part: FeatureSet, numbers: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _inner_queries(index: Source, name: str) -> FeatureSet:
+def inner_queries(index: Source, name: str) -> FeatureSet:
     """The queries in the file of an index: its arrays ``queries`` and ``query_ids``."""
     if not isinstance(index, str | Path) or Path(index).suffix.lower() != ".npz":
         raise HoldfastError(f"{name} is needed: the queries, embedded by this model")

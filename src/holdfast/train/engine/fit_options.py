@@ -25,7 +25,7 @@ class FitOptions:
 
     epochs: default 70. An epoch has (new images + images of the buffer) / batch_size steps; if there is a buffer, half
         of each batch is new.
-    batch_size: images per step, of all ranks together; default 128.
+    batch_size: images per step; default 128.
     optimizer: "sgd" (default) or "adamw".
     lr: learning rate at the start of every task; default 0.1.
     lr_groups: factors of the learning rate by prefix of the encoder's parameter names, such as
@@ -54,9 +54,6 @@ class FitOptions:
         executors with kernels of its own (``register_kernels``).
     images: where the training images are: "device", "stream" (copied to it batch by batch), or "auto" (default), which
         streams them if they do not fit.
-    gather: with several ranks, whether the loss of each rank is that of the whole batch (default) or of its part.
-    sync_bn: with several ranks, whether batch norm uses the whole batch (default) or each rank's part. With both
-        defaults a run gives the same result on any number of ranks.
     checkpoint_minutes: time between two checkpoints in the middle of a task; default 5.
     random_reference: give the first model of a scenario an old model of random weights to be compared with, as the
         authors' code does if no checkpoint is named. For methods that read an old model. Default False.
@@ -90,8 +87,6 @@ class FitOptions:
     flip: bool = True
     executor: Executor = "auto"
     images: Placement = "auto"
-    gather: bool = True
-    sync_bn: bool = True
     checkpoint_minutes: float = 5.0
     random_reference: bool = False
     seed: int = 0

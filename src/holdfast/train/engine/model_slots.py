@@ -17,7 +17,7 @@ from holdfast.train.geometry import cosine_matrix, embed_in_larger_simplex
 from holdfast.train.geometry.sphere import unit
 from holdfast.train.methods import Method
 from holdfast.train.scenarios import SimplexTurn, SlotRegistry, Task
-from holdfast.train.scenarios.slots import registry_from_info
+from holdfast.train.scenarios.slots_of_runs import registry_from_info
 from holdfast.train.tensor_files import read_torch, write_torch
 
 

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.reports.html import scroll_box, text
+from papers.run_pages.html import scroll_box, text
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 44, 118, 16, 40
@@ -143,9 +142,6 @@ def _round_step(rough: float) -> float:
     return next(power * lead for lead in (1, 2, 2.5, 5, 10) if power * lead >= rough * (1 - 1e-9))
 
 
-_INTERVAL_WIDTH, _INTERVAL_LEFT, _INTERVAL_RIGHT, _INTERVAL_ROW = 440, 12, 16, 40
-
-
 def heat_table(label: str, size: int, heads: str, rows: str) -> str:
     """The table of a matrix over ``size`` models. heads: HTML of the columns' heads. rows: HTML of all rows."""
     return scroll_box(
@@ -153,90 +149,3 @@ def heat_table(label: str, size: int, heads: str, rows: str) -> str:
         f'<table class="heat"><thead><tr><td></td><th class="axis" colspan="{size}">gallery of model</th></tr>'
         f'<tr><th class="axis corner">query<br>model</th>{heads}</tr></thead><tbody>{rows}</tbody></table>',
     )
-
-
-def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: float | None = None) -> str:
-    """A dot with its interval per row, under its name, on a common axis in per cent.
-
-    rows: (name, {"value", "low", "high"}), as shares of 1; those without a value are left out. An end that is None, or
-        more than twice the largest value and 1, is cut off there: the interval is wider than the figure.
-    mark: a value where a vertical line is drawn.
-    """
-    rows = [(name, found) for name, found in rows if found["value"] is not None]
-    widest = 2 * max([1.0, *(found["value"] for _, found in rows)])
-    spans = [_cut_off(found, widest) for _, found in rows]
-    ends = [100 * end for span, (_, found) in zip(spans, rows, strict=True) for end in (*span, found["value"])]
-    ends += [100 * mark] if mark is not None else []
-    low, high, step = _axis(min(ends), max(ends))
-    height = _INTERVAL_ROW * len(rows) + 36
-
-    def px(value: float) -> float:
-        return _INTERVAL_LEFT + (100 * value - low) / (high - low) * (
-            _INTERVAL_WIDTH - _INTERVAL_LEFT - _INTERVAL_RIGHT
-        )
-
-    parts = []
-    for i in range(round((high - low) / step) + 1):
-        at = px((low + i * step) / 100)
-        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="4" y2="{height - 28}"/>')
-        parts.append(f'<text class="x" x="{at:.1f}" y="{height - 10}">{low + i * step:g}</text>')
-    if mark is not None:
-        parts.append(f'<line class="goal" x1="{px(mark):.1f}" x2="{px(mark):.1f}" y1="0" y2="{height - 28}"/>')
-    for i, (name, found) in enumerate(rows):
-        y = _INTERVAL_ROW * i + 28  # the name is above the line, so that the figure can be narrow
-        interval = " to ".join("any" if found[key] is None else f"{100 * found[key]:.2f}" for key in ("low", "high"))
-        tooltip = f"{name}: {100 * found['value']:.2f} ({interval})"
-        parts.append(
-            f'<g class="span c{i}"><title>{text(tooltip)}</title>'
-            f'<text class="row" x="0" y="{y - 12:.1f}">{text(name)}</text>'
-            f'<line x1="{px(spans[i][0]):.1f}" x2="{px(spans[i][1]):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<circle cx="{px(found["value"]):.1f}" cy="{y:.1f}" r="5"/></g>'
-        )
-    return (
-        f'<figure class="spans"><figcaption>{text(label)}</figcaption>'
-        + scroll_box(label, f'<svg viewBox="0 0 {_INTERVAL_WIDTH} {height}" role="img">{"".join(parts)}</svg>')
-        + "</figure>"
-    )
-
-
-def _cut_off(found: dict[str, Any], widest: float) -> tuple[float, float]:
-    """The ends of an interval, within -widest and widest."""
-    low, high = (widest * side if found[key] is None else found[key] for key, side in (("low", -1), ("high", 1)))
-    return max(low, -widest), min(high, widest)
-
-
-def class_bars(entries: Sequence[dict[str, Any]], label: str) -> str:
-    """Old and new score of each class as two bars, one under the other."""
-    rows = "".join(
-        f'<tr><th scope="row">{text(entry["class"])}</th><td>{_bar(entry["old"], "c0")}{_bar(entry["new"], "c1")}</td>'
-        f"<td>{100 * entry['old']:.1f}<br>{100 * entry['new']:.1f}</td><td>{entry['queries']}</td>"
-        f"<td>{entry['change_in_queries']:+.4g}</td></tr>"
-        for entry in entries
-    )
-    return scroll_box(
-        label,
-        '<table class="classes"><thead><tr><th scope="col">Class</th>'
-        '<th scope="col"><span class="c0">old</span> and <span class="c1">new</span> queries</th>'
-        '<th scope="col">%</th><th scope="col">Queries</th><th scope="col">Change, queries</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>",
-    )
-
-
-def score_histogram(histogram: dict[str, list[float]]) -> str:
-    """Cosines of right and wrong pairs with old and with new queries."""
-    x = [100 * value for value in histogram["cosine"]]
-    kinds = ("old wrong", "new wrong", "old right", "new right")
-    slots = {"old wrong": 0, "new wrong": 1, "old right": 5, "new right": 4}
-    lines = [Line(kind, slots[kind], x, [100 * share for share in histogram[kind]]) for kind in kinds]
-    return chart(lines, "Share of pairs at each cosine, %", "cosine x 100", markers=False)
-
-
-def _bar(value: float, colour: str) -> str:
-    return f'<i class="bar {colour}" style="width:{100 * value:.1f}%"></i>'
-
-
-def _axis(low: float, high: float) -> tuple[float, float, float]:
-    """Round ends of an axis around the values, and the step between its ticks."""
-    step = _round_step(max(high - low, 0.05) / 5)
-    bottom, top = step * math.floor(low / step), step * math.ceil(high / step)
-    return bottom, max(top, bottom + step), step
