@@ -34,6 +34,7 @@ GUIDES = (
     "holdfast.bridges.index_side.IndexMap",
     "holdfast.vectors.feature_files.write_features",
     "holdfast.vectors.feature_shards.FeatureShards",
+    "holdfast.gallery.gallery_base.BaseGallery",
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
     "holdfast.train.versions.version_defaults.default_settings",
