@@ -162,17 +162,17 @@ class BaseGallery(ABC):
         used, or none. Without enough items, queries are used as they are.
 
         Refused: weights that are a version already; slots or sizes that cannot be compared with an older version, if
-        no bridge helps. If older versions hold items with labels and images, ``holdfast.check`` is run with the new
-        model's queries on them; a model whose queries are shown to do worse is refused, unless the loss is shown to be
-        at most one point. Bridges and checks are stored with the version. Others may search, add and delete meanwhile;
-        a second ``register`` waits for the first.
+        no bridge connects the models. If older versions hold items with labels and images, ``holdfast.check`` is run
+        with the new model's queries on them; a model whose queries are shown to do worse is refused, unless the loss is
+        shown to be at most one point. Bridges and checks are stored with the version. Others may search, add and delete
+        meanwhile; a second ``register`` waits for the first.
 
         An attached gallery has one older version to bridge to, and no images: a bridge needs ``new_vectors`` of stored
         items, and the model is not checked; run ``holdfast check``.
 
         model: the model's folder. None for a version of vectors alone, which ``new_vectors`` are of: it has no model,
             so it is searched by vectors, is not checked, and a backfill to it takes given vectors.
-        force: also register a model that the check refuses or, in an attached gallery, that no bridge helps.
+        force: also register a model that the check refuses or, in an attached gallery, that no bridge connects.
         bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, such as ``rotation``, or the folder of a ready
             bridge from the new vectors to those of the newest older version.
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
