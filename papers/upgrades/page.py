@@ -146,18 +146,18 @@ def rule(sizes: Sequence[dict[str, Any]]) -> str:
 
 def costs_section(file: Path, replay: Path) -> list[str]:
     """Time of local models, and tokens for an API, with the embeddings per search late in the replay."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    costs = json.loads(file.read_text(encoding="utf-8"))
     later = json.loads(replay.read_text(encoding="utf-8"))["parts"][-1]["embedded_per_search"]
     local = [
         [MODELS[name], *(f"{kinds[kind][part]:.0f}" for kind in ("documents", "titles") for part in PARTS_OF_TIME)]
-        for name, kinds in found["local"].items()
+        for name, kinds in costs["local"].items()
     ]
     rows = []
-    for name, counted in found["tokens"].items():
-        at_first = found["texts"] * counted["tokens"]
+    for name, counted in costs["tokens"].items():
+        at_first = costs["texts"] * counted["tokens"]
         millions = (at_first / 1000, later * counted["tokens"] / 1000, counted["documents"] * counted["tokens"] / 1e6)
         rows.append([TITLES[name], f"{counted['tokens']:,.0f}", f"{at_first:,.0f}", *(f"{n:.2f} P" for n in millions)])
-    texts = found["texts"]
+    texts = costs["texts"]
     heads = (
         "documents of", "tokens each", f"tokens of {texts}", "1,000 searches at first", "1,000 searches later",
         "all documents once",
@@ -165,30 +165,30 @@ def costs_section(file: Path, replay: Path) -> list[str]:
     return [
         "## What a search costs",
         f"A search embeds at most {texts} items, and fewer as their vectors are kept. **With a local model**: time to "
-        f"embed {texts} of SciFact's documents (cut at {found['cut_at']} tokens) or of their titles, with "
-        f"{found['threads']} threads. Processor: median of {found['repetitions']} repetitions, threads added. Clock: "
-        f"the fastest of them; other work shared the machine (load {found['load']:g} on {found['cores']} cores).",
+        f"embed {texts} of SciFact's documents (cut at {costs['cut_at']} tokens) or of their titles, with "
+        f"{costs['threads']} threads. Processor: median of {costs['repetitions']} repetitions, threads added. Clock: "
+        f"the fastest of them; other work shared the machine (load {costs['load']:g} on {costs['cores']} cores).",
         table(("model", "documents: processor ms", "clock ms", "titles: processor ms", "clock ms"), local),
         "**With an API** that charges by the token: P is your provider's price of a million tokens. "
         f"Late in the replay below a search embedded {later:.1f} items.",
         table(heads, rows),
-        f"Tokens are counted by {MODELS[found['tokens_by']]}'s tokenizer, uncut; another one counts others.",
+        f"Tokens are counted by {MODELS[costs['tokens_by']]}'s tokenizer, uncut; another one counts others.",
     ]
 
 
 def speed_section(file: Path) -> list[str]:
     """What the search itself adds once every candidate's vector is kept, as ``bench/upgrade.py`` wrote it."""
-    found = json.loads(file.read_text(encoding="utf-8"))
+    timing = json.loads(file.read_text(encoding="utf-8"))
     heads = ("items x numbers", "processor ms, p50", "clock ms, p50", "clock ms, p95", "disk GB", "memory MB")
     row = [
-        f"{found['items']:,} x {found['dim']:,}",
-        *(f"{found[name]:.1f}" for name in ("p50_processor_ms", "p50_ms", "p95_ms", "disk_gb")),
-        f"{1000 * found['memory_added_by_searches_gb']:.0f}",
+        f"{timing['items']:,} x {timing['dim']:,}",
+        *(f"{timing[name]:.1f}" for name in ("p50_processor_ms", "p50_ms", "p95_ms", "disk_gb")),
+        f"{1000 * timing['memory_added_by_searches_gb']:.0f}",
     ]
     return [
         f"**Once all vectors are kept** a search of 50 candidates adds this to the search of the old index "
-        f"(`bench/upgrade.py`, {found['searches']:,} searches, no deadline; load of the machine {found['load']:.1f} on "
-        f"{found['cores']} cores, so read the processor's time):",
+        f"(`bench/upgrade.py`, {timing['searches']:,} searches, no deadline; load {timing['load']:.1f} on "
+        f"{timing['cores']} cores, so read the processor's time):",
         table(heads, [row]),
     ]
 

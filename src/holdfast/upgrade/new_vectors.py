@@ -4,6 +4,7 @@ import hashlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,10 @@ class NewVectors:
                 connection.executescript(_SCHEMA)
                 for name, value in (("format", _FORMAT), ("model", model)):
                     connection.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
-                    (found,) = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-                    if found != value:
+                    (written,) = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+                    if written != value:
                         raise HoldfastError(
-                            f"{self.path}: holds vectors with the {name} {found!r}, not {value!r}; use another file"
+                            f"{self.path}: holds vectors with the {name} {written!r}, not {value!r}; use another file"
                         )
         except sqlite3.Error as error:
             raise HoldfastError(f"{self.path}: cannot be opened as a cache of vectors ({error}); remove it") from None
@@ -83,7 +84,7 @@ class NewVectors:
             # Of a new file: vectors of 2 KB would waste half of 4 KB pages.
             connection.execute("PRAGMA page_size = 16384")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             self._local.connection, self._local.process = connection, os.getpid()
         connection = self._local.connection
@@ -151,6 +152,19 @@ class NewVectors:
         if getattr(self._local, "process", None) == os.getpid():
             self._local.connection.close()
         self._local.process = None
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Set the journal's mode; SQLite itself does not wait here for a process that makes the same file."""
+    end = time.monotonic() + _WAIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def _plain(name: Any) -> Any:

@@ -129,11 +129,11 @@ class Upgrade:
         check_weight(weight)
         if source not in SOURCES:
             raise HoldfastError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
-        for given, name, users in (
+        for function, name, users in (
             (embed_old, "embed_old", ("old", "both", "blend")),
             (bridge, "bridge", ("bridge", "both", "blend")),
         ):
-            if given is None and source in users:
+            if function is None and source in users:
                 raise HoldfastError(f"source {source!r} needs {name}")
         if embed_items is None and source != "blend" and candidates > 0:
             raise HoldfastError("embed_items is needed: it embeds candidates by the new model; or use source 'blend'")
@@ -200,42 +200,42 @@ class Upgrade:
         """Answers once the new model has embedded the queries; ``by_old``: hits of the old ones, or None."""
         bridged = None if self._bridge is None else _rows(self._bridge(new), len(new), "bridge")
         way = {"old": "old query", "bridge": "bridge", "both": "blend", "blend": "blend"}[self.source]
-        found = by_old
+        candidates = by_old
         if self.source == "blend":
-            found = hits.of(blended_queries(old, bridged, self.weight))  # type: ignore[arg-type]
+            candidates = hits.of(blended_queries(old, bridged, self.weight))  # type: ignore[arg-type]
         elif self.source != "old":
             by_bridge = hits.of(bridged)  # type: ignore[arg-type]
-            found = by_bridge if by_old is None else merged_candidates(by_old, by_bridge, hits.depth)
-        assert found is not None
+            candidates = by_bridge if by_old is None else merged_candidates(by_old, by_bridge, hits.depth)
+        assert candidates is not None
         if self.source == "blend" or self.candidates == 0:
-            return self._plain(found, hits, k, way, None)
-        present = found.scores > -np.inf
+            return self._plain(candidates, hits, k, way, None)
+        present = candidates.scores > -np.inf
         # The best candidates of every query first: a budget may end before the last.
-        wanted = list(dict.fromkeys(found.items.T[present.T].tolist()))
+        wanted = list(dict.fromkeys(candidates.items.T[present.T].tolist()))
         vectors, embedded, reason = self._item_vectors(wanted, hits, new, end)
         usable = np.isfinite(vectors[:, 0])
         if not usable.any():
             reason = reason or "no candidate could be embedded"
             late = end is not None and time.monotonic() >= end
             if self.source == "old" and bridged is not None and old is not None and not late:
-                found, way = hits.of(blended_queries(old, bridged, BLEND_WEIGHT)), "blend"
-            return self._plain(found, hits, k, way, reason)
-        scores = np.where(present, candidate_scores(new, vectors[found.items]), -np.inf)
-        total = combined_scores(found.scores, scores, self.weight)
+                candidates, way = hits.of(blended_queries(old, bridged, BLEND_WEIGHT)), "blend"
+            return self._plain(candidates, hits, k, way, reason)
+        scores = np.where(present, candidate_scores(new, vectors[candidates.items]), -np.inf)
+        total = combined_scores(candidates.scores, scores, self.weight)
         answers = []
         for query, order in enumerate(np.argsort(-total, axis=1, kind="stable")):
-            items = found.items[query]
+            items = candidates.items[query]
             best = order[total[query, order] > -np.inf][:k]
-            columns = (part[query, best].tolist() for part in (found.items, total, found.scores, scores))
-            listed = [
+            columns = (part[query, best].tolist() for part in (candidates.items, total, candidates.scores, scores))
+            best_hits = [
                 hits.hit(item, score, old_score, new_score if new_score > -np.inf else None)
                 for item, score, old_score, new_score in zip(*columns, strict=True)
             ]
-            own_items = np.unique(items[present[query]])
-            fresh = int(embedded[own_items].sum())
+            query_items = np.unique(items[present[query]])
+            fresh = int(embedded[query_items].sum())
             whole = bool((scores[query, present[query]] > -np.inf).all())
             why = None if whole else reason or "some candidates could not be embedded"
-            answers.append(UpgradeAnswer(listed, "two-stage", why, fresh, int(usable[own_items].sum()) - fresh))
+            answers.append(UpgradeAnswer(best_hits, "two-stage", why, fresh, int(usable[query_items].sum()) - fresh))
         self._count(
             {"searches": len(new), "two-stage": len(new), "embedded": int(embedded.sum())}
             | {"cached": sum(answer.cached for answer in answers)}
@@ -345,9 +345,11 @@ class Upgrade:
             call.set_exception(_FaultError("busy", f"{_WORKERS} calls of the new model are still running"))
         return call
 
-    def _plain(self, found: Candidates, hits: "_Hits", k: int, way: str, reason: str | None) -> list[UpgradeAnswer]:
+    def _plain(
+        self, candidates: Candidates, hits: "_Hits", k: int, way: str, reason: str | None
+    ) -> list[UpgradeAnswer]:
         """Answers in the order of one search, without new scores."""
-        self._count({"searches": len(found.items), way: len(found.items)})
+        self._count({"searches": len(candidates.items), way: len(candidates.items)})
         return [
             UpgradeAnswer(
                 [hits.hit(item, score, score, None) for item, score in row if score > -np.inf],
@@ -356,7 +358,7 @@ class Upgrade:
             )
             for row in (
                 list(zip(*pair, strict=True))[:k]
-                for pair in zip(found.items.tolist(), found.scores.tolist(), strict=True)
+                for pair in zip(candidates.items.tolist(), candidates.scores.tolist(), strict=True)
             )
         ]
 
