@@ -57,7 +57,7 @@ def assert_found(folder: Path, version: int, vectors: dict[str, np.ndarray]) -> 
                       (("queries", "new"), ("old queries", "old")))  # fmt: skip
     with open_gallery(folder) as gallery:
         (record,) = gallery.newest().bridges
-        assert (gallery.newest().number, record["helps"], record["without"]) == (version, True, None)
+        assert (gallery.newest().number, record["agrees_beyond_chance"], record["without"]) == (version, True, None)
         found = [gallery.search(vector=query, k=10, exact=True) for query in vectors["queries"]]
         assert {hit.version for hits in found for hit in hits} == {version - 1}
         like = gallery.search(id="7", k=5, exact=True)
@@ -78,7 +78,7 @@ def overlap(found: list[list[str]], wanted: list[list[str]]) -> float:
 
 
 def test_a_gallery_in_python(vectors, files, tmp_path):
-    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"]) as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
         version = gallery.register(new_vectors=files["new"])
         assert version.bridges[0]["pairs"] == PAIRS
@@ -96,14 +96,14 @@ def test_an_attached_store_in_python(vectors, files, store, tmp_path):
 def test_by_commands(kind, vectors, files, request, holdfast, holdfast_json, tmp_path):
     gallery = tmp_path / "gallery"
     if kind == "gallery":
-        holdfast("gallery", "create", gallery, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "create", gallery, "--vectors", files["old"])
         holdfast("gallery", "add", gallery, files["old"], "--version", "1")
     else:
         url = f"qdrant:{request.getfixturevalue('store')}"
         holdfast("gallery", "attach", url, "--table", "items", "--out", gallery)
     words = ["gallery", "register", gallery, "--new-vectors", files["new"], "--bridge-pairs", "250"]
     record = holdfast_json(*words)["bridges"][0]
-    assert (record["pairs"], record["helps"]) == (250, True)
+    assert (record["pairs"], record["agrees_beyond_chance"]) == (250, True)
     hits = holdfast_json("gallery", "search", gallery, "--id", "7", "--k", "3")
     assert len(hits) == 3
     assert {"id", "score", "cosine", "version"} <= set(hits[0])
@@ -118,7 +118,7 @@ def test_pairs_that_are_not_items(vectors, files, holdfast, holdfast_json, tmp_p
     np.savez(tmp_path / "new.npz", features=np.concatenate([items, vectors["queries"]]), ids=[*ids.astype(str), *names])
     np.savez(tmp_path / "old.npz", features=vectors["old queries"], ids=names)
     for place in ("a", "b"):
-        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"])
         holdfast("gallery", "add", tmp_path / place, files["old"], "--version", "1")
     words = ("--new-vectors", tmp_path / "new.npz")
     said = holdfast("gallery", "register", tmp_path / "a", *words)
@@ -148,7 +148,7 @@ def test_a_ready_bridge(kind, vectors, files, store, tmp_path):
     """Fitted before, without the gallery: for a gallery, and for an attached store."""
     Bridge.fit(new=vectors["new"][:PAIRS], old=vectors["old"][:PAIRS], kind=kind).save(tmp_path / "b")
     few = feature_set("few", vectors["new"][:3], None, ["0", "1", "2"])
-    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"]) as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
         (record,) = gallery.register(new_vectors=few, bridge=str(tmp_path / "b")).bridges
         assert record["kind"] == kind

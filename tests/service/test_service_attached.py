@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from service_inputs import ADDRESS, png
+from service_inputs import png, serving
 from typer.testing import CliRunner
 
 from holdfast.cli import app
@@ -12,7 +12,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
 from holdfast.service.access_control import AccessControl
-from holdfast.service.app import build_app
 from holdfast.service.served_gallery import run_on_server
 from holdfast.service.server import serve
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
@@ -38,11 +37,7 @@ def attached(models, pictures, tmp_path):
 
 @pytest.fixture
 def client(attached, tmp_path):
-    from starlette.testclient import TestClient
-
-    with TestClient(
-        build_app(attached, access=AccessControl({}), socket_folder=tmp_path / "a"), base_url=ADDRESS
-    ) as made:
+    with attached.alone(), serving(attached, AccessControl({})) as made:
         yield made
 
 
@@ -88,7 +83,7 @@ def test_a_foreign_model_of_another_size_is_registered_and_its_queries_are_bridg
     np.savez(tmp_path / "new.npz", features=foreign, ids=np.arange(len(stored)))
     given = {"model": str(tmp_path / "foreign"), "new_vectors": str(tmp_path / "new.npz")}
     version = run_on_server(tmp_path / "a", "register", **given)
-    assert (version["number"], version["bridges"][0]["helps"]) == (1, True)
+    assert (version["number"], version["bridges"][0]["agrees_beyond_chance"]) == (1, True)
     rows = client.get("/v1/versions").json()["versions"]
     assert [len(row["bridges"]) for row in rows] == [0, 1]
     for version in ({}, {"version": 1}):
