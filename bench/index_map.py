@@ -82,7 +82,7 @@ def main() -> None:
                 items[chosen] = new_docs[chosen]
                 found.setdefault(f"{name}, with the pairs", []).append(score(new_queries, items))
             found.setdefault("index side, seconds of the fit", []).append(seconds)
-            found.setdefault("index side, ridge", []).append(index_map.ridge)
+            found.setdefault("index side, ridge", []).append(index_map.options["ridge"])
         for name, values in found.items():
             rows.setdefault(name, {})[str(count)] = float(np.mean(values))
     for name, values in rows.items():

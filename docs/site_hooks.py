@@ -8,6 +8,7 @@ the numbers of one cell stay on one line.
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?!https?://|#|mailto:)[^)\s#]+)(#[^)]*
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the pages that are in the repository's root, and the notebook."""
+    """Add the pages that are in the repository's root, the notebook, and the Python API by group."""
     from mkdocs.structure.files import File
 
     for name, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(DOCS.parent / name).read_text(encoding="utf-8")))
     files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(NOTEBOOK)))
+    writer = runpy.run_path(str(DOCS / "reference/write_reference.py"))
+    for name, text in writer["api_pages"]().items():
+        files.append(File.generated(config, f"reference/api/{name}", content=text))
     return files
 
 

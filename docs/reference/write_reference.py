@@ -1,8 +1,10 @@
 """Write cli.md and api.md, the reference of the command line and of Python (part of ``make docs``).
 
-cli.md is written from the verbs' own help. api.md lists the public names; the site fills in their docstrings.
+cli.md is written from the verbs' own help. api.md lists the public names with the first sentence about each; the site
+has a page for each group of them (``api_pages``), with signatures and docstrings.
 """
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,23 @@ from holdfast.cli import SECTIONS, app
 
 HERE = Path(__file__).parent
 GROUPS = {
-    "Bridges, upgrades, checks and metrics": ("vectors", "metrics", "bridges", "upgrade", "checks"),
-    "Galleries": ("embedders", "gallery"),
-    "Models and their versions": ("train.encoders", "train.versions"),
+    "Bridges, upgrades, checks and metrics": ("upgrades", ("vectors", "metrics", "bridges", "upgrade", "checks")),
+    "Galleries": ("galleries", ("embedders", "gallery")),
+    "Models and their versions": ("versions", ("train.encoders", "train.versions")),
     "Training": (
-        "train.engine",
-        "train.scenarios",
-        "train.methods",
-        "train.data",
-        "train.experiments",
-        "train.evaluation",
+        "training",
+        (
+            "train.engine",
+            "train.scenarios",
+            "train.methods",
+            "train.data",
+            "train.experiments",
+            "train.evaluation",
+        ),
     ),
-    "Losses and geometry": ("train.losses", "train.geometry"),
-    "Errors": ("core",),
+    "Losses, geometry and errors": ("losses", ("train.losses", "train.geometry", "core")),
 }
-"""Heading -> packages whose public names it lists."""
+"""Heading -> its page on the site, and the packages whose public names it lists."""
 GUIDES = (
     "holdfast.bridges.pairs.read_pairs",
     "holdfast.bridges.index_side.IndexMap",
@@ -100,31 +104,53 @@ def public_names() -> dict[str, str]:
     return {name: package for package, name in imports}
 
 
+def names_of(packages: tuple[str, ...]) -> dict[str, Any]:
+    """Public names of some packages."""
+    return {name: getattr(holdfast, name) for name, package in public_names().items() if package in packages}
+
+
 def python_api() -> str:
-    """The page of the Python API. A name is given by the module that defines it, which may have the same name."""
-    about = "All names but those of the last section can be imported from `holdfast`. The tests run every example."
-    lines = ["# Python API", "", about, ""]
-    for title, packages in GROUPS.items():
-        lines += [f"## {title}", ""]
-        for name, package in public_names().items():
-            found = getattr(holdfast, name)
-            if package not in packages:
-                continue
-            if isinstance(found, dict):
-                lines += [
-                    f"### {name}",
-                    "",
-                    "All methods by name: [methods](../methods/README.md).",
-                    "",
-                    *METHODS_EXAMPLE,
-                    "",
-                ]
-            else:
-                lines += [f"::: {found.__module__}.{name}", ""]
-    lines += ["## Also used in the guides", "", "These are imported from their packages.", ""]
-    for name in GUIDES:
-        lines += [f"::: {name}", ""]
-    return "\n".join(lines).rstrip() + "\n"
+    """The page that lists the public names."""
+    about = "All names but those of the last section can be imported from `holdfast`."
+    lines = ["# Python API", "", f"{about} `help(NAME)` and the site (`make docs`) show parameters and examples.", ""]
+    for title, (_, packages) in GROUPS.items():
+        lines += [f"## {title}", "", "| name | what it is |", "|---|---|"]
+        for name, value in names_of(packages).items():
+            about = "All methods by name." if isinstance(value, dict) else _first_sentence(value)
+            lines.append(f"| `{name}` | {about} |")
+        lines.append("")
+        if "METHODS" in names_of(packages):
+            lines += [
+                "### METHODS",
+                "",
+                "All methods by name: [methods](../methods/README.md).",
+                "",
+                *METHODS_EXAMPLE,
+                "",
+            ]
+    lines += ["## Also used in the guides", "", "| import from | name | what it is |", "|---|---|---|"]
+    for full in GUIDES:
+        module, name = full.rsplit(".", 1)
+        value = getattr(importlib.import_module(module), name)
+        lines.append(f"| `{module}` | `{name}` | {_first_sentence(value)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(value: Any) -> str:
+    text = " ".join((value.__doc__ or "").split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+    return re.split(r"(?<=[.?])\s+(?=[A-Z])", text)[0]
+
+
+def api_pages() -> dict[str, str]:
+    """The site's pages of the Python API: file name -> text, in which the site fills in signatures and docstrings."""
+    pages = {}
+    for title, (page, packages) in GROUPS.items():
+        values = {name: value for name, value in names_of(packages).items() if not isinstance(value, dict)}
+        # A name is given by the module that defines it, which may have the same name.
+        entries = [f"::: {value.__module__}.{name}" for name, value in values.items()]
+        pages[f"{page}.md"] = "\n\n".join([f"# {title}", *entries]) + "\n"
+    pages["guides.md"] = "\n\n".join(["# Also used in the guides", *(f"::: {full}" for full in GUIDES)]) + "\n"
+    return pages
 
 
 if __name__ == "__main__":

@@ -18,13 +18,12 @@ from holdfast.bridges.choice import (
     NONE,
     Candidate,
     Measured,
-    Trial,
     candidates_of,
     ranked,
-    split_pairs,
 )
 from holdfast.bridges.maps import QueryMap, mapped_queries
 from holdfast.bridges.scores import SAME, ScoreScale
+from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.vectors.lengths import unit
 

@@ -210,10 +210,10 @@ def run_missing(
     from holdfast.core.errors import HoldfastError
     from holdfast.train.data.decode import report_decoding
     from holdfast.train.devices import resolve_device
-    from holdfast.train.experiments.run_threads import INTERRUPTED
     from papers.stationary.execute import execute_runs, planned_run
     from papers.sweeps.failures import failure_lines
     from papers.sweeps.gpu_capacity import PeakMemory, sweep_capacity
+    from papers.sweeps.run_threads import INTERRUPTED
 
     where: torch.device = resolve_device(device)
     _refuse_without_data(missing, shared.root)

@@ -18,7 +18,7 @@ from holdfast.train.events import Watch
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.load import read_recipe
 from holdfast.train.experiments.pretrain import PretrainRecipe, check_pretrain_recipe, pretrain
-from holdfast.train.experiments.run_threads import Outcome, RunThreads
+from papers.sweeps.run_threads import Outcome, RunThreads
 
 
 def plan_models(

@@ -32,9 +32,9 @@ from holdfast.train.engine import Cancellation, RunControl
 from holdfast.train.events import Event, OnEvent, RunEnded, RunFailed, Watch
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.execute import claim_folder, execute
-from holdfast.train.experiments.run_threads import INTERRUPTED, Outcome, RunThreads
 from holdfast.train.experiments.schema import check_recipe
 from papers.sweeps.plan import PlannedRun
+from papers.sweeps.run_threads import INTERRUPTED, Outcome, RunThreads
 
 POLL_SECONDS = 0.2
 """How often the parent process checks for cancellation while no message arrives."""

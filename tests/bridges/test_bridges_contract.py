@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
-from holdfast.bridges.choice import split_pairs
 from holdfast.bridges.export import export_npz
+from holdfast.bridges.scores import SAME
+from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_tensors, write_tensors
 from holdfast.vectors import nearest
@@ -83,16 +84,16 @@ def test_none_wins_in_one_space_and_loses_between_two():
     near = unit(items + 0.05 * np.random.default_rng(1).standard_normal(items.shape) / 32**0.5)
     same = Bridge.fit(new=near, old=items)
     assert same.kind == "none"
-    assert same.helps
+    assert same.agrees_beyond_chance
     assert np.allclose(same(near), near)
     wide = drawn(600, 128, 0)
     other = Bridge.fit(new=turned(wide, 128, 0.1), old=wide)
     assert other.kind == "rotation"
-    assert other.helps
+    assert other.agrees_beyond_chance
     values = {one.kind: one.value for one in other.evidence.candidates}
     assert values["rotation"] > values["none"] + 0.3
     counts = [count for count, _ in other.evidence.curve]
-    assert counts == [50, 100, 200, 420]
+    assert counts == [105, 210, 420]
     assert other.evidence.curve[-1][1] > other.evidence.curve[0][1]
 
 
@@ -101,7 +102,7 @@ def test_none_wins_in_one_space_and_loses_between_two():
 )
 def test_unrelated_spaces_are_not_bridged(new_dim, old_dim, count):
     bridge = Bridge.fit(new=drawn(count, new_dim, 0, classes=count), old=drawn(count, old_dim, 9, classes=count))
-    assert not bridge.helps
+    assert not bridge.agrees_beyond_chance
 
 
 def unrelated(dim: int, copies: int = 1, classes: int = 100):
@@ -198,9 +199,9 @@ def test_the_chosen_kind_is_never_worse_than_none(case, pairs, labelled):
         gain = overlaps(bridged, stored, unseen) - overlaps(unseen, stored, unseen)
         assert gain.mean() >= -3 * gain.std(ddof=1) / len(gain) ** 0.5
     if case.startswith(("unrelated", "all vectors")):
-        assert not bridge.helps
+        assert not bridge.agrees_beyond_chance
     elif pairs == 700:
-        assert bridge.helps
+        assert bridge.agrees_beyond_chance
 
 
 @pytest.mark.parametrize("labels", [["a"] * 700, ["a"] * 600 + ["b"] * 100])
@@ -208,14 +209,14 @@ def test_labels_that_random_hits_match_do_not_decide(labels):
     """All candidates would be equally good, and queries as they are would win, though they find nothing."""
     items = drawn(700, 32, 0, classes=1)
     bridge = Bridge.fit(new=turned(items, 32, 0.1), old=items, labels=labels)
-    assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("overlap@10", "rotation", True)
+    assert (bridge.evidence.measure, bridge.kind, bridge.agrees_beyond_chance) == ("overlap@10", "rotation", True)
 
 
 def test_labels_of_what_is_similar_decide():
     items = drawn(700, 32, 0, classes=5)
     labels = nearest(items, items[:5]).indices[:, 0].tolist()
     bridge = Bridge.fit(new=turned(items, 32, 0.1), old=items, labels=labels)
-    assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("top1", "rotation", True)
+    assert (bridge.evidence.measure, bridge.kind, bridge.agrees_beyond_chance) == ("top1", "rotation", True)
     codes = np.array(labels)
     chance = np.mean([(np.delete(codes, i) == one).mean() for i, one in enumerate(codes)])
     assert bridge.evidence.chance == pytest.approx(chance, abs=0.1)  # of all items; the held-out ones are a sample
@@ -257,7 +258,7 @@ def test_a_collapsed_model_is_not_bridged(collapsed, seed):
     """All its vectors are equal, so that all queries get one ranking, which can agree with another one by chance."""
     items, equal = drawn(200, 16, seed, classes=200), np.ones((200, 16))
     new, old = (equal, items) if collapsed == "new" else (items, equal)
-    assert not Bridge.fit(new=new, old=old).helps
+    assert not Bridge.fit(new=new, old=old).agrees_beyond_chance
 
 
 def nearly_collapsed(seed):
@@ -286,12 +287,15 @@ def test_chance_is_the_overlap_with_the_hits_of_other_queries():
             for i in range(count)
         ]
     )
-    found = choice.Trial(new, old, None, split, new).beyond_chance("none", {})
+    found = Trial(new, old, None, split, new).beyond_chance("none", {})
     assert found == pytest.approx(gains.mean() / (gains.std(ddof=1) / count**0.5), rel=1e-4)
 
 
 def test_a_nearly_collapsed_model_is_not_bridged():
-    helped = [Bridge.fit(**dict(zip(("new", "old"), nearly_collapsed(seed))), kind="none").helps for seed in range(60)]
+    helped = [
+        Bridge.fit(**dict(zip(("new", "old"), nearly_collapsed(seed))), kind="none").agrees_beyond_chance
+        for seed in range(60)
+    ]
     assert sum(helped) <= 1
 
 
@@ -309,7 +313,7 @@ def test_equal_scores_share_their_ranks():
     bridge = Bridge.fit(new=drawn(20, 8, 0), old=np.ones((20, 8)))
     assert bridge.evidence.measure == "reciprocal rank"
     assert bridge.evidence.chosen.value < bridge.evidence.chance
-    assert not bridge.helps
+    assert not bridge.agrees_beyond_chance
 
 
 @pytest.mark.parametrize(
@@ -459,7 +463,7 @@ def test_fitted_pairs_in_the_gallery_do_not_make_unrelated_spaces_look_related(i
     bridge = Bridge.fit(new=rng.standard_normal((300, 16)), old=drawn(300, 16, 1, classes=10), items=items)
     best = bridge.evidence.chosen
     assert best.value - 3 * best.error > bridge.evidence.chance or items > 600
-    assert not bridge.helps
+    assert not bridge.agrees_beyond_chance
 
 
 def test_a_shared_space_stored_in_two_sizes(tmp_path):
@@ -508,7 +512,7 @@ def test_queries_as_they_are_never_win_between_two_spaces(seed, count):
     bent = unit(np.sign(base) * np.abs(base) ** 1.5)
     bridge = Bridge.fit(new=turned(bent, 64, 0.6, seed + 1), old=base, seed=seed)
     assert bridge.kind != "none"
-    assert bridge.helps
+    assert bridge.agrees_beyond_chance
 
 
 @pytest.mark.parametrize("kind", ["rotation", "affine"])
@@ -523,6 +527,30 @@ def test_a_map_of_few_directions_is_kept_as_two_factors(kind, tmp_path):
     export_npz(short, tmp_path / "bridge.npz")
     arrays = np.load(tmp_path / "bridge.npz")
     assert np.allclose(unit(new @ arrays["weight"] + arrays["bias"]), short(new), atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "best"), [(60, 0), (600, 1)])
+def test_first_places_decide_if_enough_pairs_were_held_out(count, best):
+    """The second map shows fewer of the wanted items, but the nearest one further up."""
+    draw = np.random.default_rng(0)
+    shown = draw.random((2, count)) * [[1.0], [0.8]]
+    first = draw.random((2, count)) * [[0.8], [1.0]]
+    measured = [
+        choice.Measured(choice.Candidate(kind, {}, float(values.mean()), 0.01), values, ranks, SAME)
+        for kind, values, ranks in zip(("rotation", "local"), shown, first)
+    ]
+    assert choice.ranked(measured)[0] == best
+
+
+def test_queries_are_fitted_on_but_neither_held_out_nor_searched():
+    items, asked = drawn(300, 16, 0), drawn(200, 16, 5)
+    new, is_query = turned(np.concatenate([items, asked]), 24), np.arange(500) >= 300
+    bridge = Bridge.fit(new=new, old=np.concatenate([items, asked]), queries=is_query)
+    assert (bridge.evidence.pairs, bridge.evidence.held_out, bridge.evidence.searched) == (500, 90, 90)
+    assert bridge.evidence.curve[-1][0] == 410
+    assert bridge.was_fitted_on(new[is_query]).all()
+    with pytest.raises(HoldfastError, match="give a boolean for each pair, and at least 10 items"):
+        Bridge.fit(new=new, old=new, queries=[True] * 500)
 
 
 @pytest.mark.parametrize(("directions", "expected"), [(16, 20), (60, None)])
@@ -594,11 +622,11 @@ def test_items_that_were_embedded_twice_count_once():
     noise = 1e-6 * random.standard_normal((450, 24))
     bridge = Bridge.fit(new=new + noise, old=old)
     assert bridge.evidence.pairs == 150
-    assert not bridge.helps
+    assert not bridge.agrees_beyond_chance
     different = Bridge.fit(new=new[:150] + noise[:150], old=old[:150] + 0.1)
     assert different.evidence.pairs == 150
     equal = Bridge.fit(new=np.ones((3000, 8)) + 1e-6 * random.standard_normal((3000, 8)), old=np.ones((3000, 4)))
-    assert not equal.helps
+    assert not equal.agrees_beyond_chance
 
 
 def test_vectors_that_were_rounded_are_recognised():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from holdfast.bridges import Bridge
-from holdfast.bridges.choice import Trial, split_pairs
+from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.vectors.lengths import unit
 
 

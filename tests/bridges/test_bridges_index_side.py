@@ -55,10 +55,10 @@ def test_a_converted_copy_is_searched_by_new_queries(tmp_path):
     hits = nearest(new[500:], index_map.transform(unseen), 10).indices
     overlap = np.mean([len(set(row) & set(right)) / 10 for row, right in zip(hits.tolist(), wanted.tolist())])
     assert overlap > 0.3
-    assert abs(overlap - index_map.agreement) < 0.15  # of other things, among as many
+    assert abs(overlap - index_map.evidence.chosen.value) < 0.15  # of other things, among as many
     assert np.allclose(np.linalg.norm(index_map(unseen), axis=1), 1, atol=1e-5)
     assert np.array_equal(index_map(np.zeros((1, 16))), np.zeros((1, 24)))
-    assert "agreement with a re-embedding (overlap@10, leave-one-out) is" in repr(index_map)
+    assert "not judged: its overlap@10 (leave-one-out) is " in repr(index_map)
     index_map.save(tmp_path / "map")
     again = IndexMap.load(tmp_path / "map")
     assert np.array_equal(again(unseen), index_map(unseen))
@@ -71,7 +71,7 @@ def test_agreement_is_that_of_things_it_was_not_fitted_on():
     """Unrelated spaces agree by chance, although the map reproduces the pairs it was fitted on."""
     rng = np.random.default_rng(0)
     index_map = IndexMap.fit(new=rng.standard_normal((300, 24)), old=rng.standard_normal((300, 200)))
-    assert index_map.agreement < 0.08
+    assert index_map.evidence.chosen.value < 0.08
 
 
 def test_scores_are_on_the_new_scale():
@@ -89,7 +89,7 @@ def test_near_pairs_are_used_where_they_help():
     new, old = (rng.standard_normal((80, 24))[group] + 0.2 * rng.standard_normal((800, 24)) for _ in range(2))
     grouped = IndexMap.fit(new=new, old=old)
     assert grouped.near is not None
-    assert grouped.agreement > 0.1
+    assert grouped.evidence.chosen.value > 0.1
     assert IndexMap.fit(new=new[:12], old=old[:12]).near is None  # too few to measure
 
 
@@ -106,7 +106,8 @@ def test_refusals(tmp_path):
         IndexMap.load(tmp_path)
     index_map.save(tmp_path / "map")
     record = json.loads((tmp_path / "map" / "index_map.json").read_text())
-    for change in ({"dims": [16, 23]}, {"pairs": "many"}, {"models": []}, {"scale": {**record["scale"], "slope": -1}}):
+    scale, evidence = ({**record[part], name: -1} for part, name in (("scale", "slope"), ("evidence", "pairs")))
+    for change in ({"dims": [16, 23]}, {"evidence": evidence}, {"models": []}, {"scale": scale}):
         (tmp_path / "map" / "index_map.json").write_text(json.dumps({**record, **change}))
         with pytest.raises(HoldfastError, match="not a map of an index, or a damaged one"):
             IndexMap.load(tmp_path / "map")

@@ -57,7 +57,7 @@ def assert_found(folder: Path, version: int, vectors: dict[str, np.ndarray]) -> 
                       (("queries", "new"), ("old queries", "old")))  # fmt: skip
     with open_gallery(folder) as gallery:
         (record,) = gallery.newest().bridges
-        assert (gallery.newest().number, record["helps"], record["without"]) == (version, True, None)
+        assert (gallery.newest().number, record["agrees_beyond_chance"], record["without"]) == (version, True, None)
         found = [gallery.search(vector=query, k=10, exact=True) for query in vectors["queries"]]
         assert {hit.version for hits in found for hit in hits} == {version - 1}
         like = gallery.search(id="7", k=5, exact=True)
@@ -103,7 +103,7 @@ def test_by_commands(kind, vectors, files, request, holdfast, holdfast_json, tmp
         holdfast("gallery", "attach", url, "--table", "items", "--out", gallery)
     words = ["gallery", "register", gallery, "--new-vectors", files["new"], "--bridge-pairs", "250"]
     record = holdfast_json(*words)["bridges"][0]
-    assert (record["pairs"], record["helps"]) == (250, True)
+    assert (record["pairs"], record["agrees_beyond_chance"]) == (250, True)
     hits = holdfast_json("gallery", "search", gallery, "--id", "7", "--k", "3")
     assert len(hits) == 3
     assert {"id", "score", "cosine", "version"} <= set(hits[0])

@@ -3,9 +3,7 @@
 import errno
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from holdfast.cli import main
 
@@ -41,76 +39,6 @@ def earlier(tiny_run, tmp_path):
     return folder, contents
 
 
-@pytest.fixture
-def picture_recipe(tmp_path):
-    """A recipe on image files of the user's own, and the folder they are in."""
-    top = tmp_path / "pictures"
-    random = np.random.default_rng(0)
-    for split, names in (("train", "abcd"), ("query", "xy"), ("gallery", "xy")):
-        for name in names:
-            for i in range(3):
-                file = top / split / name / f"{i}.png"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(random.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file)
-    data = "".join(
-        f'[data.{split}]\nname = "folder"\nsplit = "{split}"\npath = "{top}"\nsize = 16\n\n'
-        for split in ("train", "query", "gallery")
-    )
-    path = tmp_path / "pictures.toml"
-    path.write_text(
-        f'{data}[scenario]\nname = "cl2r"\ninitial = 2\ntasks = 2\n\n[backbone]\nname = "small"\nwidth = 8\n\n'
-        '[method]\nname = "er"\n\n[train]\nepochs = 1\nbatch_size = 4\n'
-    )
-    return path, top
-
-
-@pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("train.epoch=3", "train.epoch: unknown key; known here: epochs, "),
-        ("nonesuch=3", "nonesuch: unknown key"),
-        ("train.epochs=many", "train.epochs: input should be a valid integer, got 'many'"),
-        (
-            "method.name=nonesuch",
-            "unknown method 'nonesuch'; known: "
-            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, simplex_fd, simplex_hoc, "
-            "simplex_hoc_views",
-        ),
-        ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
-        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: c"),
-        ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
-        ("scenario.increment=3", "scenario cl2r: increment must divide the 4 classes"),
-        ("scenario.tasks=4", "cannot be split evenly over 4 tasks"),
-        ("method.slots=3", "3 slots"),
-        ("train.lr=0", "train.lr"),
-        ("train", "write it as table.key=value"),
-    ],
-)
-def test_bad_setting(setting, reason, refused, tiny_recipe, earlier, tmp_path):
-    folder, contents = earlier
-    before = contents()
-    assert reason in refused("run", tiny_recipe, "--set", setting, "--out", tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    refused("run", tiny_recipe, "--set", setting, "--out", folder)
-    assert contents() == before
-
-
-def test_run_folder_of_another_recipe(refused, tiny_recipe, earlier):
-    folder, contents = earlier
-    before = contents()
-    message = refused("run", tiny_recipe, "--set", "seed=1", "--out", folder)
-    assert f"{folder}: holds a run of another recipe; choose another --out" in message
-    assert contents() == before
-
-
-def test_folder_that_is_no_run(refused, tiny_recipe, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert "not empty and not a run folder" in refused("run", tiny_recipe, "--out", tmp_path)
-    assert "not a folder" in refused("run", tiny_recipe, "--out", tmp_path / "notes.txt")
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 def test_a_folder_with_only_what_a_kill_left_is_free(tiny_recipe, tmp_path, monkeypatch, capsys):
     (tmp_path / ".tmp-abc").write_text("half a recipe.toml")
     words = ["run", str(tiny_recipe), "--out", str(tmp_path), "--set", "train.epochs=1"]
@@ -119,19 +47,6 @@ def test_a_folder_with_only_what_a_kill_left_is_free(tiny_recipe, tmp_path, monk
         main()
     assert end.value.code == 0
     assert not (tmp_path / ".tmp-abc").exists()
-
-
-def test_missing_or_empty_data_folder(refused, picture_recipe, tmp_path):
-    path, top = picture_recipe
-    shutil.rmtree(top / "query" / "y")
-    (top / "query" / "y").mkdir()
-    assert f"{top / 'query' / 'y'}: no images" in refused("run", path, "--out", tmp_path / "run")
-    shutil.rmtree(top / "query" / "x")
-    shutil.rmtree(top / "query" / "y")
-    assert f"{top / 'query'}: empty" in refused("run", path, "--out", tmp_path / "run")
-    shutil.rmtree(top)
-    assert f"{top}: no such folder" in refused("run", path, "--out", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,15 +61,6 @@ def test_other_mistakes(words, reason, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert reason in refused(*words)
     assert not list(tmp_path.iterdir())
-
-
-def test_evaluate_needs_a_finished_run_and_known_scores(refused, earlier):
-    folder, contents = earlier
-    before = contents()
-    assert "unknown score 'nonesuch'; known: " in refused("evaluate", folder, "--scores", "nonesuch")
-    assert contents() == before
-    (folder / "metrics.json").unlink()
-    assert "an unfinished run" in refused("evaluate", folder)
 
 
 def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):

@@ -194,8 +194,8 @@ def test_a_failed_training_is_named_and_can_be_resumed(finished, tmp_path, monke
     (tmp_path / "demo.json").write_text(json.dumps({"settings": asdict(TINY)}))
     shutil.rmtree(tmp_path / "models" / "2-plain")
     own = demo_story._fine_tune
-    monkeypatch.setattr(demo_story, "_fine_tune", lambda *words: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(HoldfastError, match="version 2, plain: OSError: disk full"):
+    monkeypatch.setattr(demo_story, "_fine_tune", lambda *words: (_ for _ in ()).throw(HoldfastError("disk full")))
+    with pytest.raises(HoldfastError, match="version 2, plain: disk full"):
         demo_story.run_demo(tmp_path, TINY, lambda name, event: None, Cancellation())
     monkeypatch.setattr(demo_story, "_fine_tune", own)
     record = demo_story.run_demo(tmp_path, TINY, lambda name, event: None, Cancellation())

@@ -107,9 +107,9 @@ def test_an_error_begins_on_a_line_of_its_own(figures, text, monkeypatch):
     def register() -> None:
         with ProgressDisplay("register") as display:
             display.show(figures)
-            raise ValueError("no bridge helps")
+            raise ValueError("no bridge connects the models")
 
-    with pytest.raises(ValueError, match="no bridge helps"):
+    with pytest.raises(ValueError, match="no bridge connects the models"):
         register()
     assert text in drawn()
     assert drawn().endswith("\n")

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.show import print_table
 from holdfast.core.environment import DISTRIBUTION, version
 from holdfast.train.data import DATASETS
 from holdfast.train.encoders import BACKBONES, Encoder
-from holdfast.train.experiments.load import builtin_folder, builtin_recipes
+from holdfast.train.experiments.load import builtin_recipes
 from holdfast.train.methods import METHODS
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
@@ -50,18 +49,6 @@ def test_ls(kind, known, holdfast, holdfast_json):
 def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
     (row,) = [row for row in holdfast_json("ls", "methods") if row["name"] == "simplex_hoc"]
     assert "lambda=0.1" in row["options"]
-
-
-def test_ls_shows_recipes_by_what_is_typed(holdfast, holdfast_json):
-    rows = holdfast_json("ls", "recipes")
-    assert all(Path(row["file"]).is_file() for row in rows)
-    about = [row["about"] for row in rows]
-    assert len(set(about)) == len(about)
-    assert all(("tuned" in row["about"]) == ("/tuned/" in row["name"]) for row in rows)
-    text = holdfast("ls", "recipes")
-    assert ".toml" not in text
-    assert str(builtin_folder()) in text
-    assert not [line for line in text.splitlines()[:-1] if len(line) > 80]
 
 
 def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
@@ -212,23 +199,6 @@ def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_r
     before = holdfast_json("evaluate", folder, "--scores", "mAP")
     after = holdfast_json("run", tiny_recipe, "--out", folder, "--device", "cpu")
     assert after == before
-
-
-def test_resuming_a_finished_run_without_recorded_protocols(holdfast_json, tiny_recipe, tiny_run, tmp_path):
-    folder = shutil.copytree(tiny_run, tmp_path / "run")
-    before = json.loads((folder / "metrics.json").read_text())
-    (folder / "metrics.json").write_text("{}")
-    after = holdfast_json("run", tiny_recipe, "--out", folder, "--device", "cpu")
-    assert after["protocols"] == before["protocols"]
-
-
-def test_long_names_are_wrapped_and_their_scores_are_shown(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    print_table(["run", "AC", "AA %"], [["long-name-" * 12, "0.123", "45.67"]], right=(1, 2))
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == "long-name-" * 12
-    assert "0.123   45.67" in lines[3]
 
 
 def test_a_terminal_without_unicode(process, command, tiny_run):

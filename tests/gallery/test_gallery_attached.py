@@ -239,7 +239,7 @@ def test_a_model_of_another_size_answers_over_a_bridge(address, newer, stored, t
             progress=lambda stage, done, total: seen.append((stage, done, total)),
         )
         (record,) = version.bridges
-        assert (version.number, record["version"], record["pairs"], record["helps"]) == (1, 0, 100, True)
+        assert (version.number, record["version"], record["pairs"], record["agrees_beyond_chance"]) == (1, 0, 100, True)
         assert record["without"] is None  # 9 numbers cannot be compared with 6
         assert seen[-1] == ("fitting the bridge", 1, 1)
         assert gallery.stats()["versions"][1]["bridges"] == version.bridges
@@ -326,7 +326,7 @@ def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, newer, stored, t
     model = tmp_path / "model"
     Encoder(build_backbone("linear", in_channels=4, width=9), preprocess=VectorInput(4)).save_pretrained(model)
     cases = [
-        ({"new_vectors": newer["noise"]}, "no bridge helps: on 36 held-out items"),
+        ({"new_vectors": newer["noise"]}, "no bridge connects the models: on 36 held-out items"),
         ({"model": model, "new_vectors": newer["noise"]}, "vectors of 6 numbers, but the new model's have 9"),
         ({"new_vectors": feature_set("few", features[:9], None, ids[:9])}, "has ids of 9 stored vectors"),
         ({"new_vectors": feature_set("no ids", features)}, "no ids: has no ids"),
@@ -349,7 +349,7 @@ def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, newer, stored, t
             assert [one.number for one in gallery.versions()] == [0]
             assert [folder.name for folder in (tmp_path / "gallery" / "versions").iterdir()] == ["0000"]
         forced = gallery.register(new_vectors=newer["noise"], force=True)
-        assert forced.bridges[0]["helps"] is False
+        assert forced.bridges[0]["agrees_beyond_chance"] is False
         assert gallery.register(new_vectors=newer["wider"]).number == 2  # also an identity
         with pytest.raises(HoldfastError, match="this model is a version already"):
             gallery.register(new_vectors=newer["wider"])

@@ -153,7 +153,7 @@ def test_bridged_queries_find_what_they_should(mixed):
             found.append(len({f"{number}/{i}" for i in wanted} & {hit.id for hit in hits}) / 10)
     assert np.mean(found) > 0.4  # by chance 0.06
     for record in gallery.newest().bridges:
-        assert record["helps"]
+        assert record["agrees_beyond_chance"]
         assert record["pairs"] == PAIRS
         assert record["exposure_without"] is None
 
@@ -169,7 +169,7 @@ def test_records_stats_and_rollback(bridged_models, tmp_path):
     assert json.loads(json.dumps(records)) == records
     assert set(records[0]) >= {
         "version", "kind", "measure", "value", "without", "pairs", "held_out", "exposure", "exposure_without", "scale",
-        "helps",
+        "agrees_beyond_chance",
     }  # fmt: skip
     assert gallery.stats()["versions"][2]["bridges"] == records
     comparable = gallery.versions()[1].bridges[0]
@@ -274,7 +274,9 @@ def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(rows))
         other = full_features(bridged_models[2], rng.standard_normal((400, 32)))
         given = feature_set("new", other, ids=np.arange(400))
-        with pytest.raises(HoldfastError, match=r"version 1 \(one has 60 .*; no bridge helps, judged on 120 of 400"):
+        with pytest.raises(
+            HoldfastError, match=r"version 1 \(one has 60 .*; no bridge connects the models, judged on 120 of 400"
+        ):
             gallery.register(bridged_models[2], new_vectors=given, force=True)
         assert len(gallery.versions()) == 1
 

@@ -72,7 +72,7 @@ def test_a_gallery_of_vectors(root):
     assert "holdfast gallery add shop old.npz --version 1" in said
     assert json.loads(run(root, "gallery", "add", "shop", "old.npz", "--version", 1, "--json"))["added"] == 400
     version = json.loads(run(root, "gallery", "register", "shop", "--new-vectors", "new.npz", "--json"))
-    assert (version["number"], version["dim"], version["bridges"][0]["helps"]) == (2, 24, True)
+    assert (version["number"], version["dim"], version["bridges"][0]["agrees_beyond_chance"]) == (2, 24, True)
     hits = json.loads(run(root, "gallery", "search", "shop", "query.npy", "--k", 3, "--json"))
     assert hits[0]["id"] == "i7"
     assert hits[0]["version"] == 1
@@ -104,7 +104,7 @@ def test_its_service(root):
                 assert json.load(answer)["hits"][0]["id"] == "i7"
             # The commands go to the process that serves the gallery.
             version = json.loads(run(root, "gallery", "register", "served", "--new-vectors", "new.npz", "--json"))
-            assert version["bridges"][0]["helps"]
+            assert version["bridges"][0]["agrees_beyond_chance"]
             hits = json.loads(run(root, "gallery", "search", "served", "query.npy", "--k", 3, "--json"))
             assert hits[0]["id"] == "i7"
             run(root, "gallery", "backfill", "served", "--new-vectors", "new.npz")

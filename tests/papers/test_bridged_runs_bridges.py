@@ -6,7 +6,7 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import ModelFeatures
-from holdfast.train.evaluation import compatibility_matrix, evaluate_run
+from holdfast.train.evaluation import compatibility_matrix
 from papers.bridged_runs.mixed_gallery import arrivals, arrivals_by_class, mixed_gallery
 from papers.bridged_runs.run_bridges import fit_run_bridges
 
@@ -91,15 +91,6 @@ def test_one_kind_for_the_whole_run():
     assert fit_run_bridges([a.gallery] * 3, pairs=200).kind == "none"
 
 
-def test_none_does_not_compete_between_models_of_different_sizes():
-    models = turned_models(8, 12)
-    fitted = fit_run_bridges([m.gallery for m in models], pairs=100)
-    assert "none" not in {one["kind"] for one in fitted.candidates}
-    assert fitted.plain_scales == {}
-    with pytest.raises(HoldfastError, match="the two spaces cannot be compared"):
-        fit_run_bridges([m.gallery for m in models], kind="none")
-
-
 def test_the_sample_is_seeded_and_bounded():
     models = turned_models(8, 8, noise=1.5)
     noisy = unit(models[0].gallery + 0.2 * np.random.default_rng(3).standard_normal(models[0].gallery.shape))
@@ -115,24 +106,6 @@ def test_the_sample_is_seeded_and_bounded():
         fit_run_bridges([gallery[:5] for gallery in galleries])
     with pytest.raises(HoldfastError, match="kind of bridge"):
         fit_run_bridges(galleries, kind="tunnel")
-
-
-def test_one_model_has_nothing_to_bridge():
-    (model,) = turned_models(8)
-    fitted = fit_run_bridges([model.gallery])
-    assert fitted.maps == {}
-    assert evaluate_run([model], QUERY_Y, GALLERY_Y, query_maps=fitted.maps)["template"]["T"] == 1
-
-
-def test_wrong_query_maps_are_refused():
-    models = turned_models(8, 8)
-    with pytest.raises(HoldfastError, match="0 <= k < t < 2"):
-        compatibility_matrix(models, QUERY_Y, GALLERY_Y, query_maps={(0, 1): torch.clone})
-    with pytest.raises(HoldfastError, match="give only one of them"):
-        compatibility_matrix(models, QUERY_Y, GALLERY_Y, maps=[None, torch.clone], query_maps={(1, 0): torch.clone})
-    for judge in (compatibility_matrix, mixed_gallery):
-        with pytest.raises(HoldfastError, match=r"shape \(60, 5\), but the gallery has 8 columns"):
-            judge(models, QUERY_Y, GALLERY_Y, query_maps={(1, 0): lambda queries: queries[:, :5]})
 
 
 def shown_by_loops(models, arrival, maps, scales):
@@ -187,24 +160,3 @@ def test_bridges_and_scaled_scores_bring_old_items_back():
     offsets = [found[name]["versions"][0]["score_offset_others"] for name in ("bridged", "scaled")]
     assert offsets[0] > 0.3
     assert offsets[0] == offsets[1]  # of cosines, before any scale
-
-
-def test_classes_arrive_one_after_the_other():
-    labels = np.array([3, 1, 1, 7, 5, 3, 9])
-    assert arrivals_by_class(labels, 2).tolist() == [0, 0, 0, 1, 0, 0, 1]
-    assert arrivals_by_class(labels, 5).tolist() == [1, 0, 0, 3, 2, 1, 4]
-    assert arrivals_by_class(np.array([0, 0, 1]), 4).tolist() == [0, 0, 3]
-    found = mixed_gallery(turned_models(8, 8, 8, 8), QUERY_Y, GALLERY_Y, arrival=arrivals_by_class(GALLERY_Y // 3, 4))
-    assert [version["items"] for version in found["versions"]] == [120, 0, 0, 120]
-    assert np.isnan(found["versions"][1]["exposure"]["10"])
-    assert np.isfinite(found["accuracy"]).all()
-
-
-def test_a_gallery_may_be_empty_at_first():
-    models = turned_models(8, 8)
-    found = mixed_gallery(models, QUERY_Y, GALLERY_Y, arrival=np.ones(ITEMS))
-    assert np.isnan(found["accuracy"][0])
-    assert found["accuracy"][1] == found["reindexed"][1]
-    for wrong in (np.full(ITEMS, 2), np.zeros(3)):
-        with pytest.raises(HoldfastError, match=r"one number in 0 \.\. 1 for each gallery image"):
-            mixed_gallery(models, QUERY_Y, GALLERY_Y, arrival=wrong)

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from papers.quarters.execute import SEEDS, Results, study_runs, trainee_of_study
-from papers.quarters.goals import goals, signed, verdict
-from papers.quarters.page import CAPTION, PICTURES, TITLES, page, write_page
+from papers.quarters.execute import SEEDS, Results, study_runs
+from papers.quarters.goals import signed
+from papers.quarters.page import PICTURES, TITLES, page
 from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
-from papers.quarters.settings_search import chosen_settings, read_tries
+from papers.quarters.settings_search import chosen_settings
 from papers.quarters.shares import Records, spread
-from papers.quarters.strategies import STRATEGIES
 from papers.quarters.study_data import (
     KNOWN,
     NETWORK,
@@ -129,81 +128,11 @@ def test_the_first_tables_follow_from_the_files(text, study):
     assert f"n = {len(seeds_of('plain-bridge', 'plain-reembedded', study=study))}" in paragraph
 
 
-@pytest.mark.parametrize("study", SHOWN)
-def test_missed_and_open_goals_are_named(text, study):
-    records = Records(RESULTS, study, SEEDS)
-    found = goals(records)
-    assert len(found) == 4
-    part = text.split(f"## {TITLES[study]}\n\n")[1].split("\n## ")[0]
-    missed = sum(goal.verdict == "**missed**" for goal in found)
-    is_open = not records.seeds("turned-bridge")
-    said = "has not been run here yet, so its goals are open." if is_open else f"misses {missed} of its 4 goals."
-    assert said in verdict(records, trainee_of_study(study).name)
-    for goal in found:
-        (line,) = [line for line in part.splitlines() if line.startswith(f"| {goal.what} |")]
-        assert ("missed" in line) == (not goal.mean and not is_open)
-        assert ("open" in line) == is_open
-
-
-@pytest.mark.parametrize("study", SHOWN)
-def test_the_goals_follow_from_the_files(study):
-    found = {goal.what[:12]: goal for goal in goals(Records(RESULTS, study, SEEDS))}
-    exposure, own, late = (found[start] for start in ("exposure rat", "own recall@1", "version 1's "))
-    seeds = seeds_of("turned-bridge", "plain-bridge", "plain-reembedded", study=study)
-    if not seeds:
-        assert {goal.verdict for goal in found.values()} == {"open"}
-        return
-    ratios = [table_of("turned-bridge", seed, study=study)["mixed"]["exposure@10"] for seed in seeds]
-    means = [statistics.fmean(one) for one in zip(*ratios, strict=True)]
-    assert exposure.mean == all(0.8 <= ratio <= 1.25 for ratio in means)
-    assert exposure.found.startswith(" ".join(f"{ratio:.2f}" for ratio in means))
-    rivals = [name for name in ("plain-reembedded", "plain-random", "distillation") if seeds_of(name, study=study)]
-    recall = {
-        name: statistics.fmean(table_of(name, seed, study=study)["own"][4]["recall@1"] for seed in seeds)
-        for name in ("turned-bridge", *rivals)
-    }
-    assert own.mean == (recall.pop("turned-bridge") - max(recall.values()) >= -0.015)
-    kept = {name: kept_at_lag_four(name, UNSEEN, study) for name in ("turned-bridge", "plain-bridge")}
-    ahead = statistics.fmean(kept["turned-bridge"]) - statistics.fmean(kept["plain-bridge"][: len(seeds)])
-    assert late.mean == (ahead >= 0.01)
-
-
-def test_every_method_has_the_same_number_of_tries():
-    tries = [one["training"] for one in read_tries(RESULTS / "quarters", HEAD)]
-    searched = {name for name, settings in HEAD.tries.items() if len(settings) > 1}
-    assert set(tries) - searched == {"distillation with a linear classifier"}  # shown, but not a candidate
-    assert {tries.count(name) for name in tries} == {4}
-    trained = {strategy.training for strategy in STRATEGIES if seeds_of(strategy.name, study=PHOTOGRAPHS)}
-    assert searched & trained <= set(tries)
-
-
 def test_networks_have_the_options_that_were_chosen_for_heads():
     """But for the simplex: its options are the paper's, and those of a pilot with networks."""
     for training in set(WHOLE_NETWORK.tries) - {HOC, TURNED}:
         own, head = (chosen_settings(RESULTS / "quarters", one, training) for one in (WHOLE_NETWORK, HEAD))
         assert (own.method, own.options) == (head.method, head.options)
-
-
-def test_without_results_the_page_says_so(tmp_path):
-    (tmp_path / "quarters").mkdir()
-    (tmp_path / "quarters" / "tries.json").write_text((RESULTS / "quarters" / "tries.json").read_text())
-    write_page(tmp_path, tmp_path / "docs")
-    written = (tmp_path / "docs" / "results" / "quarters.md").read_text()
-    assert "There are no results yet." in written
-    assert CAPTION not in written
-
-
-def test_with_some_strategies_the_page_has_what_is_there(tmp_path):
-    folder = tmp_path / "quarters"
-    folder.mkdir()
-    (folder / "tries.json").write_text((RESULTS / "quarters" / "tries.json").read_text())
-    for file in (RESULTS / "quarters" / PHOTOGRAPHS).glob("plain-reembedded-s*.json"):
-        (folder / PHOTOGRAPHS).mkdir(exist_ok=True)
-        (folder / PHOTOGRAPHS / file.name).write_text(file.read_text())
-    write_page(tmp_path, tmp_path / "docs")
-    written = (tmp_path / "docs" / "results" / "quarters.md").read_text()
-    assert "Each model on its own gallery:" in written
-    assert "the highest mAP in the grown gallery has" not in written
 
 
 def test_numbers_over_seeds():

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.data import DATASETS, load_split
-from papers.readers.mnist import mnist
+from holdfast.train.data import load_split
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (6, 28, 28), dtype=np.uint8)
@@ -69,25 +68,3 @@ def test_a_cut_gzip_and_missing_files(tmp_path):
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(HoldfastError, match="no t10k-images-idx3-ubyte"):
         load_split("mnist", "test", tmp_path)
-
-
-def test_a_damaged_zip_is_refused_in_one_line(tmp_path):
-    np.savez(tmp_path / "mnist.npz", x_train=IMAGES, y_train=LABELS, x_test=IMAGES, y_test=LABELS)
-    content = (tmp_path / "mnist.npz").read_bytes()
-    (tmp_path / "mnist.npz").write_bytes(content.replace(b"PK\x01\x02", b"PK\x00\x00"))  # its directory
-    with pytest.raises(HoldfastError, match=r"mnist\.npz: not readable"):
-        load_split("mnist", "train", root=tmp_path)
-
-
-def test_a_single_array_is_no_pack(tmp_path):
-    with (tmp_path / "mnist.npz").open("wb") as file:
-        np.save(file, IMAGES)
-    with pytest.raises(HoldfastError, match="holds a single array"):
-        load_split("mnist", "train", root=tmp_path)
-
-
-@pytest.mark.parametrize("file", DATASETS["mnist"].files)
-def test_it_is_found_in_every_form_it_is_read_in(file, tmp_path):
-    (tmp_path / file).touch()
-    assert DATASETS["mnist"].read is mnist
-    assert DATASETS["mnist"].find(tmp_path) == tmp_path / file

@@ -86,55 +86,6 @@ def test_nothing_outside_is_asked_for(tmp_path):
     assert "default-src 'none'" in page
 
 
-def test_one_protocol_needs_no_switch(tmp_path):
-    page = page_of(made_run(tmp_path / "a", protocols=("template",)))
-    assert '<label for="protocol-0" hidden>' in page
-    assert "Instance" not in page
-
-
-def test_headline_and_bold_name_the_best(tmp_path):
-    good = made_run(tmp_path / "good", matrix=[[0.5, 0], [0.6, 0.7]])
-    poor = made_run(tmp_path / "poor", method="er", matrix=[[0.5, 0], [0.1, 0.8]])
-    page = page_of(poor, good)
-    assert "With d-Simplex-HOC, the one pairing of a newer model with an older gallery works better than" in page
-    assert "next is ER with 0.0&nbsp;%" in page
-    assert "<strong>60.00</strong>" in page
-    assert "<strong>0.00</strong>" not in page
-
-
-def test_runs_that_cannot_be_compared_are_not_ranked(tmp_path):
-    small = made_run(tmp_path / "small", matrix=[[0.5, 0], [0.6, 0.7]])
-    page = page_of(small, made_run(tmp_path / "large", method="er"))
-    assert "No run is called the best" in page
-    assert "different numbers of models (2, 3)" in page
-    assert "<strong>" not in page
-    one = made_run(tmp_path / "x", data={"query": {"fingerprint": "1"}})
-    other = made_run(tmp_path / "y", data={"query": {"fingerprint": "2"}})
-    assert "query images are not the same" in page_of(one, other)
-
-
-def test_same_method_twice_is_told_apart(tmp_path):
-    page = page_of(made_run(tmp_path / "monday"), made_run(tmp_path / "tuesday"))
-    assert "d-Simplex-HOC (monday)" in page
-    assert "d-Simplex-HOC (tuesday)" in page
-
-
-def test_unknown_method_keeps_its_name(tmp_path):
-    assert "my_method" in page_of(made_run(tmp_path / "a", method="my_method"))
-
-
-def test_one_model_only(tmp_path):
-    page = page_of(made_run(tmp_path / "a", matrix=[[0.5]]))
-    assert "has one model so far" in page
-    assert len(matrices(page)[0]) == 1
-
-
-def test_thirty_one_models(tmp_path):
-    C = np.tril(np.full((31, 31), 0.4))
-    cells = matrices(page_of(made_run(tmp_path / "a", matrix=C.tolist())))[0]
-    assert sum("fails" in classes for classes, _ in cells.values()) == 31 * 30 // 2
-
-
 def test_write_report_is_one_file_and_needs_a_run(tmp_path):
     out = tmp_path / "pages" / "report.html"
     write_report([made_run(tmp_path / "a")], out, title="Caf\u00e9 \ud800")

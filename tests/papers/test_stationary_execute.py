@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
@@ -12,15 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from holdfast.bridges.maps import Rotation
-from holdfast.core.errors import DivergedError, HoldfastError
+from holdfast.core.errors import DivergedError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import ModelFeatures
 from holdfast.train.evaluation.matrix import compatibility_matrix
 from holdfast.train.experiments.assemble import SharedData
 from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
 from papers.stationary.__main__ import app
-from papers.stationary.execute import MEASURES, DeviceShare, execute_runs, measuring_processes, planned_run
+from papers.stationary.execute import execute_runs, measuring_processes, planned_run
 from papers.stationary.formatting import scores
 from papers.stationary.results import row
 
@@ -51,24 +49,6 @@ def test_readings_score_the_same_models_by_readout_and_map(tiny_recipe, tmp_path
         )
         np.testing.assert_array_equal(plain.diagonal(), rotated.diagonal())  # self-tests are never mapped
         assert readings["backbone"]["plain"][protocol]["matrix"] != readings["simplex"]["plain"][protocol]["matrix"]
-
-
-def test_readings_of_a_method_with_learned_maps(tiny_recipe, tmp_path):
-    """Plain uses the maps, as the run's own scores do; a rotation takes their place."""
-    run = StudyRun(
-        "paper", str(tiny_recipe), "fan", 3, family="tiny", settings=("method={name='fan'}",), measures=("readings",)
-    )
-    execute([run], tmp_path / "runs", tmp_path / "results")
-    record = Results(tmp_path / "results").record(run)
-    assert list(record["readings"]) == ["simplex"]  # there is no projection, so the network has one feature
-    found = record["readings"]["simplex"]
-    assert list(found) == ["plain", "rotation_gallery"]
-    for protocol, own in record["protocols"].items():
-        np.testing.assert_allclose(
-            np.array(found["plain"][protocol]["matrix"], float), np.array(own["matrix"], float), atol=1e-5
-        )
-    maps = list((tmp_path / "runs").rglob("space_map.safetensors"))
-    assert len(maps) == 2
 
 
 def test_measures_in_a_process_of_their_own_are_the_same(tiny_recipe, tmp_path, monkeypatch):
@@ -176,37 +156,6 @@ def test_many_searches_at_once_have_the_scores_of_the_compatibility_matrix(proto
     assert found["reembedded"][protocol][2, 0] == pytest.approx(alone[0, 0])
 
 
-@pytest.mark.parametrize("protocol", ["template", "instance"])
-def test_many_searches_at_once_with_learned_maps(protocol):
-    models, labels = made_up_models()
-    weights = [torch.randn(6, 6, generator=torch.Generator().manual_seed(n)) for n in range(2)]
-    learned = [None, *((lambda gallery, one=one: gallery @ one) for one in weights)]
-    pairs = np.arange(12)
-    found, _ = searched(models, labels, pairs, learned)
-    plain = compatibility_matrix(models, *labels, protocol=protocol, maps=learned)
-    np.testing.assert_allclose(found["plain"][protocol], plain, atol=1e-9)
-    # A map and a rotation, one cell: model 1's gallery through both maps, turned from the pairs of model 3.
-    carried = torch.tensor(models[0].gallery).float()
-    for one in weights:
-        carried = torch.nn.functional.normalize(torch.nn.functional.normalize(carried, dim=1) @ one, dim=1)
-    own = torch.nn.functional.normalize(torch.tensor(models[2].gallery).float(), dim=1)
-    rotation = torch.from_numpy(Rotation.fit(own[pairs].numpy(), carried[pairs].numpy()).weight)
-    queries = torch.tensor(models[2].query).float() @ rotation
-    alone = compatibility_matrix([(queries, carried)], *labels, protocol=protocol)
-    assert found["map_and_rotation"][protocol][2, 0] == pytest.approx(alone[0, 0])
-
-
-def test_bridge_scores_of_a_method_with_learned_maps(tiny_recipe, tmp_path, few_pairs):
-    run = StudyRun(
-        "paper", str(tiny_recipe), "fan", 3, family="tiny", settings=("method={name='fan'}",), measures=("bridged",)
-    )
-    execute([run], tmp_path / "runs", tmp_path / "results")
-    record = Results(tmp_path / "results").record(run)
-    found = record["bridged"]
-    assert found["plain"]["template"]["AA"] == pytest.approx(record["protocols"]["template"]["AA"], abs=1e-4)
-    assert found["map_and_rotation"]["template"]["self"] == found["plain"]["template"]["self"]
-
-
 def execute(runs, folder, results, **options):
     cpu = torch.device("cpu")
     return execute_runs(runs, folder, results, shared=SharedData(), device=cpu, parallel=2, **options)
@@ -298,26 +247,6 @@ def test_time_is_up_and_later_it_goes_on(runs, tmp_path, monkeypatch):
     assert one["protocols"] == other["protocols"]
 
 
-def test_a_record_that_fails_leaves_the_others(tiny_recipe, tmp_path, monkeypatch):
-    good, failing = (
-        StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, seed=seed, family="tiny", measures=measures)
-        for seed, measures in ((0, ()), (1, ("readings",)))
-    )
-    bad = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny", seed=2)
-
-    def broken(*given):
-        raise RuntimeError("no memory")
-
-    monkeypatch.setitem(MEASURES, "readings", broken)
-    found = execute([failing, bad, good], tmp_path / "runs", tmp_path / "results")
-    results = Results(tmp_path / "results")
-    assert results.missing([good, failing, bad]) == [failing]
-    assert results.diverged(bad)
-    error = found[planned_run(failing, torch.device("cpu")).name]
-    assert isinstance(error, HoldfastError)
-    assert str(error).endswith("failed: RuntimeError: no memory")
-
-
 def test_a_run_that_diverges_is_recorded_without_scores_and_not_run_again(tiny_recipe, tmp_path):
     bad = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny")
     (error,) = execute([bad], tmp_path / "runs", tmp_path / "results").values()
@@ -332,37 +261,6 @@ def test_a_run_that_diverges_is_recorded_without_scores_and_not_run_again(tiny_r
     record = json.loads((tmp_path / "results" / bad.path).read_text())
     assert record["diverged"] == str(error)
     assert "protocols" not in record
-
-
-def test_another_failure_is_no_record(runs, tmp_path, monkeypatch):
-    def fail(planned, *_, **__):
-        return {run.name: HoldfastError("no space left on device") for run in planned}
-
-    monkeypatch.setattr("papers.stationary.execute.run_all", fail)
-    execute(runs[:1], tmp_path / "runs", tmp_path / "results")
-    assert Results(tmp_path / "results").missing(runs[:1]) == runs[:1]
-
-
-def test_what_a_failed_run_had_is_kept_for_its_next_try(tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    folder, refused = RunFolder(tmp_path / "own"), RunFolder(tmp_path / "another's")
-    for each in (folder, refused):
-        each.path.mkdir()
-        each.recipe.write_text("")
-    share = DeviceShare()
-    share.see(folder, "begin")
-    clock[0] = 20.0
-    assert share.see(folder, "failed") == 20
-    share.leave(folder)
-    assert json.loads((folder.path / "device_time.json").read_text()) == {"seconds": 20}
-    share.see(refused, "failed")  # it had never begun
-    assert [file.name for file in refused.path.iterdir()] == ["recipe.toml"]
-    clock[0] = 100.0
-    again = DeviceShare()
-    again.see(folder, "begin")
-    clock[0] = 103.0
-    assert again.see(folder, "done") == 23
 
 
 def test_from_the_command_line(runs, tmp_path, monkeypatch):

@@ -8,13 +8,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from holdfast.core.errors import HoldfastError
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.formatting import commit_note, markdown, plain
-from papers.stationary.pages import DRAWINGS
+from papers.stationary.formatting import markdown, plain
 from papers.stationary.plots import fingerprint
-from papers.stationary.result_page import EVERYTHING, Table
+from papers.stationary.result_page import Table
 from papers.stationary.table2 import PAPER, WITHOUT, table2_run
 
 
@@ -70,43 +68,11 @@ def test_what_was_not_run_is_missing(some):
     assert re.search(found, shown, re.MULTILINE)
 
 
-def test_uncommitted_changes_are_seen_in_the_note():
-    commits = ["0123456789ab+", "0123456789ab", "0123456789ab+", "fedcba987654+ + 0123456789ab"]
-    (note,) = commit_note([{"commits": commits}])
-    assert note.startswith("Runs by commit: 2 at 0123456+, 1 at 0123456, 1 at fedcba9+ + 0123456. ")
-
-
 @pytest.mark.parametrize("name", ["table3", "table4", "search"])
 def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
     for method, count in (("fan", 1), ("er", 0)):
         for table in PAGES[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
             assert sum("through maps" in note for note in table.notes) == count
-
-
-@pytest.mark.parametrize("name", ["questions", "table8"])
-def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
-    assert {row["set"] for row in PAGES[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
-    assert all("the paper set" in table.title for table in PAGES[name].tables(Results(tmp_path), EVERYTHING))
-
-
-def test_data_that_is_not_there_is_said_once(tmp_path):
-    (tmp_path / "results").mkdir()
-    words = ["table4", "--tasks", "7", "--device", "cpu", "--results", tmp_path / "results"]
-    found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
-    assert re.findall(r"failed: .*", found.stderr) == [
-        f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there, as downloaded"
-    ]
-    assert "and 8 more failed" in found.stderr
-    assert "0 of 9 missing runs are done." in found.stderr  # and nothing of going on: they would fail again
-    assert "9 of 9 runs are still missing." in found.stdout  # shown before the exit says that it failed
-
-
-def test_a_plan_counts_what_can_be_counted(tmp_path):
-    words = ["--dry-run", "--methods", "er", "--tasks", "7", "--results", tmp_path]
-    assert "1 run, 43,200 steps, about 13 minutes of one H200\n" in reproduce("table4", *words).stdout
-    faces = reproduce("fig8", "--dry-run", "--methods", "er", "--results", tmp_path).stdout
-    assert "2 runs; the networks of 2 were not timed" in faces
-    assert "1 run, 39,510 steps, about 1 minute of one H200\n" in reproduce("table3", *words).stdout
 
 
 def test_without_a_gpu_it_renders_and_says_so(some):
@@ -125,12 +91,6 @@ def test_a_dry_run_lists_what_is_missing(some):
     assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0008 / 60)
     assert sum(row["steps"] for row in plan) == 43_890 + 27_440 == 71_330
     assert "2 runs, 71,330 steps, about 1 minute" in reproduce(*words).stdout
-
-
-def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
-    rows = json.loads(reproduce("all", "--dry-run", "--json", "--results", tmp_path).stdout)
-    assert len({row["run"] for row in rows}) == len(rows)
-    assert {row["run"].partition("/")[0] for row in rows} >= {"cifar100-10", "iam", "tinyimagenet200-20"}
 
 
 def test_docs_and_page(some, tmp_path):
@@ -159,28 +119,3 @@ def test_markdown_and_plain_text_by_hand():
         "# Page\n\n## Title\n\n| a\\|b | n |\n| --- | --: |\n| x | 1.0 |\n| long | 10.0 |\n\nA note.\n"
     )
     assert plain(table) == "Title\n\na|b      n\n──────────\nx      1.0\nlong  10.0\n\nA note."
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["table99"], "unknown table or figure 'table99'"),
-        (["table2", "--render", "--results", "nowhere"], "nowhere: no such folder"),
-        (["table2", "--render", "--order", "random"], "--order 'random': use natural or icarl"),
-        (["table2", "--render", "--set-name", "best"], "--set-name 'best': use paper or tuned"),
-        (["table2", "--render", "--methods", "nonesuch"], "unknown method 'nonesuch'"),
-    ],
-)
-def test_what_can_be_wrong_is_said_in_one_line(words, reason, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    with pytest.raises(HoldfastError, match=re.escape(reason)):
-        reproduce(*words)
-
-
-def test_nothing_run_is_no_reason_to_fail(tmp_path):
-    for name, page in PAGES.items():
-        assert all(not row.get("seeds") for row in page.rows(Results(tmp_path), EVERYTHING))
-        drawn = [figure.name for figure in page.figures(Results(tmp_path))]
-        assert drawn == ([name] if name in DRAWINGS else [])
-        assert bool(page.tables(Results(tmp_path), EVERYTHING)) == (name not in DRAWINGS)

@@ -2,29 +2,22 @@
 
 import itertools
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast.train.data.readers import tiny_imagenet
-from holdfast.train.encoders import Encoder, build_backbone
+from holdfast.train.encoders import build_backbone
 from holdfast.train.experiments.schema import check_recipe
-from holdfast.train.methods.simplex_hoc_views import SimplexHOCViews
-from holdfast.train.scenarios.cl2r import cl2r, class_order
-from papers.kernels import why_no_kernels
+from holdfast.train.scenarios.cl2r import class_order
 from papers.readers import cub
-from papers.stationary import PAGES, Results, StudyRun
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
-from papers.stationary.iam_runs import pretrained_models
+from papers.stationary import PAGES, Results
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run
 from papers.stationary.recipe_files import read_study_recipe
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
-from papers.stationary.results import grouped_by_seed
-from papers.stationary.studies.method_parts import mean_lambda
 from papers.stationary.studies.validation_tries import METHODS
 from papers.stationary.study_runs import same_run
-from papers.stationary.table2 import CHOSEN, PAPER, WITHOUT, table2_run
+from papers.stationary.table2 import CHOSEN, WITHOUT
 
 EVERY = [run for page in PAGES.values() for run in page.runs()]
 
@@ -40,20 +33,6 @@ def test_a_command_gives_its_recipe(run):
     assert recipe["scenario"]["order_seed"] == (1993 if run.order == "icarl" else None)
     assert run.is_of(dict(recipe.tables))
     assert not run.is_of({**recipe.tables, "seed": 99})
-
-
-def test_fused_is_named_only_where_the_kernels_can_train():
-    """Their networks, in bf16; a run that changes one of these has auto."""
-    pytest.importorskip("triton")
-    named = [run for run in EVERY if run.recipe["train"]["executor"] == "fused"]
-    assert {run.recipe["train"]["precision"] for run in named} == {"bf16"}
-    networks = set()
-    for run in named:
-        models = [run.recipe["backbone"]["name"]] if run.recipe["backbone"] else pretrained_models(run.study)
-        networks |= {name.rpartition("/")[2].split("-")[0] for name in models}
-    assert networks == {"resnet32", "resnet18", "resnet50", "senet18", "regnety_400mf"}
-    for name in networks:
-        assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
 
 
 @pytest.mark.parametrize(("tasks", "steps"), [(2, 27_440), (7, 30_240), (16, 35_350), (31, 43_890)])
@@ -125,13 +104,6 @@ def test_the_tuned_recipes_are_what_the_tries_chose(method):
     assert tuned["train"]["batch_size"] == plain["train"]["batch_size"]
 
 
-def test_a_run_that_two_sets_share_is_missing_once():
-    shared = [table2_run("er", source, 7) for source in (PAPER, WITHOUT)]
-    assert shared[0].path == shared[1].path
-    assert Results(Path("nowhere")).missing(shared) == shared[:1]
-    assert len(list(grouped_by_seed(shared))) == 2
-
-
 def test_table_eight_has_the_papers_values():
     rows = PAGES["table8"].rows(Results("nowhere"), EVERYTHING)
     values = {axis: [row["value"] for row in rows if row["axis"] == axis] for axis in ("K", "lambda", "rho")}
@@ -165,28 +137,6 @@ def test_the_papers_numbers_agree_with_each_other():
     centre = table2["simplex_hoc"]["16"]
     for axis, value in (("K", "100"), ("lambda", "0.1"), ("rho", "5.0")):
         assert table8[axis][value] == pytest.approx(centre, abs=0.005)
-
-
-@pytest.mark.parametrize(("tasks", "mean"), [(7, 0.209), (16, 0.12)])
-def test_without_the_rule_our_own_method_keeps_its_mean_lambda(tasks, mean):
-    """As the method itself sets lambda, task by task."""
-    own = own_run(tasks)
-    labels = np.repeat(np.arange(100), 500)
-    options = {key: value for key, value in own.recipe["method"].items() if key not in ("name", "lambda")}
-    method, lambdas = SimplexHOCViews(**options), []
-    for task in cl2r(labels, [str(label) for label in range(100)], initial=10, tasks=tasks).tasks[1:]:
-        method.begin(task, 99)
-        lambdas.append(method.lambda_)
-    assert mean_lambda(own) == pytest.approx(np.mean(lambdas))
-    (part,) = [c for c in PAGES["parts"].runs() if c.change == "lambda-mean" and c.tasks == tasks]
-    assert part.recipe["method"]["lambda"] == mean == round(np.mean(lambdas), 3)
-
-
-def test_a_part_of_our_own_method_has_the_rivals_epochs():
-    parts = {run.tasks: run.recipe["train"] for run in PAGES["parts"].runs() if run.change == "epochs-70"}
-    for tasks, train in parts.items():
-        assert train == paper_run("er", tasks).recipe["train"]
-    assert set(parts) == {7, 16}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +176,3 @@ def test_steps_of_table_four_by_hand():
     """150 epochs; 30 images of a class, 29 of four classes that the second task brings."""
     by_hand = 150 * (60 * 30 // 64) + 150 * ((120 * 30 - 4 + 20 * 60) // 64)
     assert {run.steps for run in PAGES["table4"].runs() if run.tasks == 2} == {by_hand}
-
-
-def test_engine_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):
-    assert StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3).steps is None

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
-from holdfast.train.data import cache
 from holdfast.train.engine.schedule import learning_rate
 from holdfast.train.experiments.assemble import SharedData, assemble
 from holdfast.train.experiments.execute import execute
@@ -92,28 +90,3 @@ def test_from_pictures_to_a_matrix(family, settings, data, tmp_path):
     matrix = metrics["protocols"]["template"]["matrix"]
     assert [[cell is None for cell in row] for row in matrix] == [[False, True], [False, False]]
     assert metrics["data"]["open_set"] is True
-
-
-@pytest.mark.parametrize("family", [TINY, CUB])
-def test_nothing_is_decoded_before_all_three_sets_are_counted(family, tmp_path, monkeypatch):
-    tiny_imagenet(tmp_path, ("n01000000", "n02000000"))
-    cub(tmp_path, (1, 2))
-    decoded = []
-    monkeypatch.setattr("holdfast.train.data.cache.decode", lambda *args, **options: decoded.append(1))
-    shared, missing = SharedData(tmp_path), {TINY: "tiny-imagenet-20", CUB: "CUB_200_2011/images"}
-    checked = recipe(family, "er", *SMALL)
-    with pytest.raises(HoldfastError, match=f"{missing[family]}: "):
-        shared.open_set(checked)
-    assert decoded == []
-
-
-def test_a_broken_file_is_met_once_by_all_runs_of_a_set(tmp_path, monkeypatch):
-    cub(tmp_path, (1, 2, 181, 182))
-    (tmp_path / "CUB_200_2011" / "images" / "181.Worm_eating_Warbler" / "Bird_181_0003.jpg").write_bytes(b"cut")
-    shared, tried = SharedData(tmp_path), []
-    whole = cache.decode
-    monkeypatch.setattr(cache, "decode", lambda *args, **options: tried.append(1) or whole(*args, **options))
-    for method in ("er", "cvs", "fan"):
-        with pytest.raises(HoldfastError, match=r"Bird_181_0003\.jpg: not readable as an image"):
-            shared.open_set(recipe(CUB, method, *SMALL, *SMALL_CUB))
-    assert len(tried) == 2  # the training pictures, then the queries

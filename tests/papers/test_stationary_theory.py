@@ -26,27 +26,6 @@ def test_theorem1_json(study_json):
     assert rows[1]["same"]["kt"]["exact"] == pytest.approx(0.5450, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["--dims", "1"], "dimension"),
-        (["--dims", "2,x"], "--dims"),
-        (["--dims", ","], "--dims"),
-        (["--old-angle", "0"], "old angle"),
-        (["--new-angle", "180.5"], "new angle"),
-        (["--old-angle", "nan"], "old angle"),
-        (["--samples", "0"], "samples"),
-        (["--samples", "100", "--moved", "5", "--out", "x.png"], "--moved"),
-        (["--dims", "2", "--samples", "100", "--out", "x.bmp"], "x.bmp"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(study, words, named, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(HoldfastError, match=named):
-        study("theory", "theorem1", *words)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tables_and_figures(study, study_json, tmp_path):
     text = study("theory", "theorem1", "--dims", "2,8", "--samples", 2000, "--out", tmp_path / "fig12.png")
     assert "holds" in text

@@ -5,7 +5,6 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.cuda_streams import PER_PRIORITY
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.events import StepsDone
 from holdfast.train.experiments.assemble import SharedData
@@ -46,41 +45,6 @@ def test_as_many_as_fit_and_what_is_then_in_use(gpu, tiny_recipe, capsys):
     gpu(3 * GB)
     assert fits(plan([str(tiny_recipe)], seeds=[0, 1, 2, 3])) == Capacity(2, 2 * GB + 2 * 3 * GB)
     assert capsys.readouterr().err == "2 runs at once, about 3.00 GB of device memory each; 2 wait\n"
-
-
-def test_no_more_than_there_are_streams_for(gpu, tiny_recipe, capsys):
-    runs = plan([str(tiny_recipe)], seeds=range(70))
-    gpu(GB // 100)
-    assert fits(runs, 40).parallel == PER_PRIORITY == 32
-    assert capsys.readouterr().err == "32 runs at once, about 0.01 GB of device memory each; 38 wait\n"
-    assert fits(runs, 70, processes=2).parallel == 64
-    gpu(HoldfastError("no data"))
-    assert fits(runs, 40).parallel == 32
-    assert sweep_capacity(runs, SharedData(), torch.device("cpu"), 40, 1, False) == Capacity(40)  # no streams
-
-
-def test_the_last_tenth_is_for_a_single_run_and_no_more(gpu, tiny_recipe):
-    runs = plan([str(tiny_recipe)])
-    gpu(8 * GB)
-    assert fits(runs, 1) == Capacity(1, 10 * GB)
-    gpu(8 * GB + 1)
-    with pytest.raises(HoldfastError) as refused:
-        fits(runs, 1)
-    assert str(refused.value) == (
-        f"{runs[0].name}: a single run takes about 8.00 GB of device memory, and 8.00 of 10.00 GB are free; make"
-        " train.batch_size or evaluation.batch_size smaller, set train.images=stream, or free the device"
-    )
-
-
-def test_processes_take_their_part_and_no_more_of_them_than_there_are_runs(gpu, tiny_recipe):
-    runs = plan([str(tiny_recipe)], seeds=[0, 1])
-    gpu(2 * GB)
-    images = SharedData().open_set(runs[0].recipe).train.images.nbytes
-    beside = 2 * (gpu_memory.PER_PROCESS + images)
-    assert fits(runs, 2, 20) == Capacity(2, 2 * GB + beside + 4 * GB)
-    gpu(7 * GB)
-    with pytest.raises(HoldfastError, match=r"1\.47 GB of them for 2 processes; .* fewer --processes"):
-        fits(runs, 2, 20)
 
 
 def test_running_out_of_memory_while_trying_is_an_answer(gpu, tiny_recipe):

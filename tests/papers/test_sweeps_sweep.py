@@ -2,8 +2,6 @@
 
 import itertools
 import multiprocessing
-import shlex
-import shutil
 import sys
 from types import SimpleNamespace
 
@@ -11,12 +9,10 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.run_folder import RunFolder
 from holdfast.core.storage import read_json
-from holdfast.train.events import RunFailed
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.run_threads import distinct_streams
 from papers.sweeps.plan import plan
+from papers.sweeps.run_threads import distinct_streams
 from papers.sweeps.sweep import NO_MORE, SweepOptions, _next_message, run_all
 
 QUICK = ["train.epochs=1"]
@@ -37,11 +33,6 @@ def test_every_combination_has_a_name_and_a_command(tiny_recipe):
     )
     assert first.recipe["scenario"]["tasks"] == 2
     assert len({run.name for run in runs}) == 8
-
-
-def test_what_is_not_given_is_the_recipes_own(tiny_recipe):
-    (run,) = plan([str(tiny_recipe)])
-    assert run.name.endswith("-simplex_hoc-t3-s0")
 
 
 def test_a_bad_run_is_refused_before_any_starts(tiny_recipe):
@@ -105,53 +96,10 @@ def test_the_data_is_read_once(tiny_recipe, tmp_path, monkeypatch):
     assert len(calls) == 3  # train, query, gallery
 
 
-def test_recipes_of_one_folder_have_names_of_their_own(tiny_recipe, tmp_path, monkeypatch):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.toml").write_text(tiny_recipe.read_text())
-    monkeypatch.chdir(tmp_path)
-    runs = plan(["a.toml", "b.toml"])
-    assert [run.name for run in runs] == ["a-simplex_hoc-t3-s0", "b-simplex_hoc-t3-s0"]
-    (runs,) = [plan(["cifar100-10/er"], methods=["er", "bct"])]
-    assert [run.name for run in runs] == ["cifar100-10-er-t7-s0", "cifar100-10-bct-t7-s0"]
-
-
 def test_a_failed_run_leaves_its_traceback(tiny_recipe, tmp_path):
     (bad,) = plan([str(tiny_recipe)], settings=[*QUICK, "train.lr=1e30"])
     carried_out([bad], tmp_path)
     assert "Traceback" in (tmp_path / bad.name / "error.txt").read_text()
-
-
-def test_a_folder_that_is_not_its_own_is_left_as_it_was(tiny_recipe, tiny_run, tmp_path):
-    (run,) = plan([str(tiny_recipe)], settings=QUICK)
-    folder = tmp_path / run.name
-    shutil.copytree(tiny_run, folder)
-    refused_untouched(run, tmp_path, "holds a run of another recipe")
-    (folder / "recipe.toml").write_text('title = "of another kind"')
-    refused_untouched(run, tmp_path, "recipe.toml: data: missing")
-    (folder / "recipe.toml").write_text("=")
-    refused_untouched(run, tmp_path, "recipe.toml: ")
-    (folder / "recipe.toml").unlink()
-    refused_untouched(run, tmp_path, "not empty and not a run folder")
-    shutil.rmtree(folder)
-    folder.write_text("a file")
-    refused_untouched(run, tmp_path, "not a folder")
-
-
-def test_a_folder_in_use_is_left_as_it_was(tiny_recipe, tmp_path):
-    (run,) = plan([str(tiny_recipe)], settings=QUICK)
-    with RunFolder(tmp_path / run.name).locked():
-        refused_untouched(run, tmp_path, "another process is working")
-
-
-def refused_untouched(run, folder, reason):
-    def contents():
-        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    before, events = contents(), []
-    found = carried_out([run], folder, watch=lambda name, event: events.append(event))[run.name]
-    assert reason in str(found)
-    assert events == [RunFailed(str(found))]
-    assert contents() == before
 
 
 def test_a_run_that_failed_at_once_can_be_asked_for_again(tiny_recipe, tmp_path):
@@ -167,11 +115,6 @@ def test_a_run_that_failed_at_once_can_be_asked_for_again(tiny_recipe, tmp_path)
     assert error.exists()
     assert isinstance(carried_out([run], tmp_path)[run.name], dict)
     assert not error.exists()
-
-
-def test_a_command_survives_the_shell(tiny_recipe):
-    (run,) = plan([str(tiny_recipe)], settings=['title="two words"'])
-    assert shlex.split(run.command) == ["holdfast", "run", str(tiny_recipe), "--set", 'title="two words"']
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(2, 2), (3, 3), (40, 3)])

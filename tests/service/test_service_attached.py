@@ -88,7 +88,7 @@ def test_a_foreign_model_of_another_size_is_registered_and_its_queries_are_bridg
     np.savez(tmp_path / "new.npz", features=foreign, ids=np.arange(len(stored)))
     given = {"model": str(tmp_path / "foreign"), "new_vectors": str(tmp_path / "new.npz")}
     version = run_on_server(tmp_path / "a", "register", **given)
-    assert (version["number"], version["bridges"][0]["helps"]) == (1, True)
+    assert (version["number"], version["bridges"][0]["agrees_beyond_chance"]) == (1, True)
     rows = client.get("/v1/versions").json()["versions"]
     assert [len(row["bridges"]) for row in rows] == [0, 1]
     for version in ({}, {"version": 1}):

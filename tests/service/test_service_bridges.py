@@ -58,7 +58,9 @@ def test_versions_have_their_bridges(bridged, client):
     (bridge,) = second["bridges"]
     assert bridge == bridged.newest().bridges[0]
     assert (bridge["version"], bridge["kind"]) == (1, "rotation")
-    assert {"pairs", "held_out", "value", "without", "exposure", "exposure_without", "helps"} <= set(bridge)
+    assert {"pairs", "held_out", "value", "without", "exposure", "exposure_without", "agrees_beyond_chance"} <= set(
+        bridge
+    )
 
 
 def test_openapi_describes_both_figures(client):

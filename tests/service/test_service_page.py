@@ -375,12 +375,12 @@ def test_bridges_of_a_version(visit, mixed_address, mixed_gallery):
 
     def change(state):
         """More bridges than are shown at once: good, of another size, none and useless."""
-        measured = {**record, "exposure": {"1": 0.9125, "10": 0.98}, "helps": True}
+        measured = {**record, "exposure": {"1": 0.9125, "10": 0.98}, "agrees_beyond_chance": True}
         state["versions"][1]["bridges"] = [
             {**measured, "exposure_without": {"1": 0.0, "10": None}},
             {**measured, "version": 2, "exposure_without": None},
             {**measured, "version": 3, "kind": "none", "pairs": 2000, "exposure_without": {"1": 0.9, "10": 1}},
-            {**measured, "version": 4, "helps": False, "exposure": {}, "exposure_without": {}},
+            {**measured, "version": 4, "agrees_beyond_chance": False, "exposure": {}, "exposure_without": {}},
         ]
         return state
 
@@ -389,7 +389,10 @@ def test_bridges_of_a_version(visit, mixed_address, mixed_gallery):
     pairs = f"from {record['pairs']} pairs"
     page.click(".bridges summary")
     useless, none, other, good = lines(page, ".bridges li")
-    assert useless == f"to version v4 bridge rotation {pairs} no bridge helps too few pairs to expect an exposure"
+    assert (
+        useless
+        == f"to version v4 bridge rotation {pairs} no bridge connects the models too few pairs to expect an exposure"
+    )
     assert none == "to version v3 queries as they are, by 2,000 pairs expected exposure at 1: 0.91, at 10: 0.98"
     assert other.endswith("expected exposure at 1: 0.91 (not found without), at 10: 0.98 (not found without)")
     assert good.endswith("expected exposure at 1: 0.91 (0.00 without), at 10: 0.98 (– without)")

@@ -21,16 +21,15 @@ from holdfast.bridges.choice import (
     NONE,
     Candidate,
     Evidence,
-    Trial,
     as_good,
     candidates_of,
     ranked,
     short_form,
-    split_pairs,
 )
 from holdfast.bridges.maps import LinearMap, Matrix, QueryMap, mapped_queries, ridge_weights
 from holdfast.bridges.saved_numbers import check_record, check_tensors
 from holdfast.bridges.scores import ScoreScale
+from holdfast.bridges.trial import Trial, split_items, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import check_real, real_array
 from holdfast.core.storage import (
@@ -100,6 +99,7 @@ class Bridge:
         options: Mapping[str, Any] | None = None,
         labels: ArrayLike | None = None,
         items: int | None = None,
+        queries: ArrayLike | None = None,
         same_space: bool | None = None,
         unbridged: ArrayLike | None = None,
         models: Mapping[str, str] | None = None,
@@ -114,7 +114,9 @@ class Bridge:
         labels: the class of each item, N; None, "" or NaN for unknown. With 200 held-out items or more that share a
             class with another one, first hits of the right class decide instead of the overlap; not if hits of the new
             model itself match the labels no better than random hits.
-        items: number of items in the old gallery, if the pairs are a sample of it; see ``choice.split_pairs``.
+        items: number of items in the old gallery, if the pairs are a sample of it; see ``trial.split_pairs``.
+        queries: N booleans, which pairs are queries of a log and not stored items. Maps are fitted on both together,
+            but only items are held out and searched. Default: none.
         same_space: whether queries may be used as they are, so that "none" competes. Default: if the sizes are equal.
         unbridged: N x d_old, the new items as they are compared with old vectors without a bridge, for "none"; needed
             where the two models store one space in different bases. Rows of length at most 1, which are not
@@ -129,17 +131,23 @@ class Bridge:
         new_rows, old_rows = pairs_of(new, old)
         plain = _unbridged(unbridged, new_rows, old_rows)
         codes = None if labels is None else _codes(labels, len(new_rows))
+        asked = np.zeros(len(new_rows), dtype=bool) if queries is None else real_array(queries, "queries").astype(bool)
+        if asked.shape != (len(new_rows),) or len(new_rows) - asked.sum() < FEWEST_PAIRS:
+            raise HoldfastError(
+                f"queries: {asked.sum()} of {len(asked)} for {len(new_rows)} pairs; give a boolean for each pair, and "
+                f"at least {FEWEST_PAIRS} items"
+            )
         different = _different(new_rows, old_rows)
         if FEWEST_PAIRS <= len(different) < len(new_rows):
             # A copy of a held-out item among the fitted ones would make every map look good that memorises pairs.
             new_rows, old_rows = new_rows[different], old_rows[different]
             plain = None if plain is None else plain[different]
-            codes = None if codes is None else codes[different]
+            codes, asked = None if codes is None else codes[different], asked[different]
         if same_space and plain is None:
             raise HoldfastError("same_space: vectors of different sizes cannot be compared as they are; leave it out")
         same = plain is not None and same_space is not False
         candidates = candidates_of(kind, dict(options or {}), same)
-        split = split_pairs(len(new_rows), seed, items)
+        split = split_pairs(len(new_rows), seed, items) if not asked.any() else split_items(asked, seed, items)
         trial = Trial(new_rows, old_rows, codes, split, plain)
         measured = [trial.measured(name, given) for name, given in candidates]
         order = ranked(measured) if kind == "auto" else list(reversed(range(len(measured))))
@@ -158,7 +166,7 @@ class Bridge:
             candidates=tuple(measured[i].candidate for i in order),
             curve=tuple(trial.curve(best.kind, best.options)) if best.kind != NONE else (),
             seconds=time.monotonic() - started,
-            raw_exposure=trial.raw_exposure() if same else None,
+            raw_exposure=trial.raw_exposure or None,
             # A search cannot separate equal vectors, such as those of a collapsed model: all queries get one ranking.
             beyond_chance=0.0
             if min(len(_different(new_rows)), len(_different(old_rows))) < FEWEST_PAIRS
@@ -210,8 +218,11 @@ class Bridge:
         return was_fitted
 
     @property
-    def helps(self) -> bool:
-        """Whether bridged searches among unseen items find more than chance would, by four standard errors."""
+    def agrees_beyond_chance(self) -> bool:
+        """Whether bridged searches among unseen items agree with the new model more than chance would.
+
+        By four standard errors. It does not say that people find more than with the old model.
+        """
         return self.evidence.beyond_chance > BEYOND_CHANCE
 
     def expected_errors(self, old: ArrayLike) -> Matrix:
@@ -230,10 +241,11 @@ class Bridge:
         measures = {"reciprocal rank": "mean reciprocal rank", "top1": "share of right first hits"}
         measure = measures.get(evidence.measure, evidence.measure)
         without = "" if plain is None or self.kind == NONE else f", without a bridge {per_cent(plain.value, 1)} %"
+        chance = "more than chance" if self.agrees_beyond_chance else "no more than chance"
         return (
             f"Bridge from {self.dims[0]:,} to {self.dims[1]:,} numbers by {with_options(self.kind, self.options)}, "
-            f"fitted on {evidence.pairs:,} pairs; it agrees {'more' if self.helps else 'no more'} than chance, "
-            f"not judged: its {measure} on {evidence.held_out:,} held-out pairs "
+            f"fitted on {evidence.pairs:,} pairs; it agrees {chance}, not judged: "
+            f"its {measure} on {evidence.held_out:,} held-out pairs "
             f"is {per_cent(evidence.chosen.value, 1)} %{without}, by chance {per_cent(evidence.chance, 1)} %"
         )
 
@@ -258,7 +270,7 @@ class Bridge:
                 "exposure": {str(k): ratio for k, ratio in chosen.exposure.items()},
                 "exposure_without": None if without is None else {str(k): one for k, one in without.exposure.items()},
                 "scale": self.scale.as_json(),
-                "helps": self.helps,
+                "agrees_beyond_chance": self.agrees_beyond_chance,
             }
         )
         return found
@@ -274,7 +286,7 @@ class Bridge:
                 "models": self.models,
                 "scale": self.scale.as_json(),
                 "evidence": asdict(self.evidence),
-                "helps": self.helps,
+                "agrees_beyond_chance": self.agrees_beyond_chance,
             }
         )
         return found
@@ -296,7 +308,8 @@ class Bridge:
         """Read a bridge that ``save`` wrote."""
         folder = Path(folder)
         if not (folder / "bridge.json").is_file():
-            raise HoldfastError(f"{folder}: no bridge here (no bridge.json); fit one with holdfast bridge")
+            other = " of queries; IndexMap.load reads the map of stored vectors" * (folder / "index_map.json").is_file()
+            raise HoldfastError(f"{folder}: no bridge{other} here (no bridge.json); fit one with holdfast bridge")
         record = read_json(folder / "bridge.json")
         tensors, _ = read_tensors(folder / "bridge.safetensors")
         try:
@@ -310,7 +323,7 @@ class Bridge:
                 None if kind == NONE else BRIDGES[kind].from_tensors(learned),
                 ScoreScale.from_json(record["scale"]),
                 tensors["error_weights"],
-                _evidence(record["evidence"]),
+                read_evidence(record["evidence"]),
                 record["models"],
                 tensors["fitted"],
             )
@@ -333,7 +346,7 @@ def _fit_errors(old: Matrix, errors: NDArray[np.float64]) -> Matrix:
     return np.append(weight, level - mean @ weight).astype(np.float32)
 
 
-def _evidence(record: Mapping[str, Any]) -> Evidence:
+def read_evidence(record: Mapping[str, Any]) -> Evidence:
     candidates = tuple(
         Candidate(**{**_with_nan(one), "exposure": _exposure(one["exposure"])}) for one in record["candidates"]
     )

@@ -148,16 +148,18 @@ class Local:
         old: Matrix,
         shared: Shared | None = None,
         *,
+        centred: bool = False,
         neighbours: int = 10,
         temperature: float = 0.05,
         weight: float = 0.5,
     ) -> Self:
         """Keep the pairs and what the rotation leaves over of each.
 
+        centred: of the rotation; see there.
         neighbours: pairs whose residuals are averaged, weighted by softmax(cosine / temperature).
         weight: factor of the averaged residual.
         """
-        rotation = Rotation.fit(new, old, shared, centred=True)
+        rotation = Rotation.fit(new, old, shared, centred=centred)
         residuals = old - unit(rotation(new))
         return cls(rotation, new, residuals, np.array([neighbours, temperature, weight], dtype=np.float32))
 

@@ -82,15 +82,23 @@ def measure_scale(
         towards the raw score.
     Fewer than two items, or equal scores throughout, leave scores as they are.
     """
-    count = len(old)
-    if count < 2:
+    if len(old) < 2:
         return SAME
-    s_old, s_new = (_best(queries @ items.T, best) for queries, items in ((bridged, old), (new[: len(bridged)], new)))
-    mean_old, deviation_old = float(s_old.mean()), float(s_old.std(ddof=1)) if s_old.size > 1 else 0.0
-    mean_new, deviation_new = float(s_new.mean()), float(s_new.std(ddof=1)) if s_new.size > 1 else 0.0
+    best_old, best_new = (
+        _best(queries @ items.T, best) for queries, items in ((bridged, old), (new[: len(bridged)], new))
+    )
+    return scale_of_best(best_old, best_new, len(old), len(old) if pairs is None else pairs)
+
+
+def scale_of_best(old: NDArray[np.float32], new: NDArray[np.float32], items: int, pairs: int) -> ScoreScale:
+    """The constants from the best scores of each query in both spaces, Q x k; see ``measure_scale``."""
+    (mean_old, deviation_old), (mean_new, deviation_new) = (
+        (float(part.mean()), float(part.std(ddof=1)) if part.size > 1 else 0.0)
+        for part in (scores.astype(np.float64) for scores in (old, new))
+    )
     if not (deviation_old > 1e-6 and deviation_new > 1e-6):
         return SAME
-    trust = min(1.0, (count if pairs is None else pairs) / FULL_TRUST)
+    trust = min(1.0, pairs / FULL_TRUST)
     standard = deviation_new / deviation_old
     return ScoreScale(
         trust * standard + 1 - trust,
@@ -99,12 +107,12 @@ def measure_scale(
         deviation_old,
         mean_new,
         deviation_new,
-        count,
+        items,
     )
 
 
-def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.float64]:
+def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     """The ``count`` best scores of each row, its own item left out."""
     np.fill_diagonal(scores, -np.inf)
     count = min(count, scores.shape[1] - 1)
-    return np.partition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :].astype(np.float64)
+    return np.partition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]

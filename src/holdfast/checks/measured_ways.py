@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.bridges import Bridge
+from holdfast.bridges import Bridge, IndexMap
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.checks.judged_queries import JudgedQueries
 from holdfast.core.errors import HoldfastError
@@ -100,7 +100,7 @@ class FittedBridges:
     """The map of queries, the map of stored vectors, and the number of pairs they were fitted on."""
 
     query: Bridge | None
-    index: Callable[[Any], Any] | None
+    index: IndexMap | None
     pairs: int
 
 
@@ -120,12 +120,8 @@ def fitted_bridges(run: Searches, bridge: Bridge | None, pairs: int) -> FittedBr
     if len(old) < FEWEST_PAIRS:
         return FittedBridges(bridge, None, 0)
     items = len(run.old) if len(run.old) > len(old) else None
-    return FittedBridges(bridge or Bridge.fit(new=new, old=old, items=items), index_map(old, new), len(old))
-
-
-def index_map(old: NDArray[np.float32], new: NDArray[np.float32]) -> Callable[[Any], Any]:
-    """A map of stored vectors into the new space, fitted on pairs (N x d_old and N x d_new)."""
-    return Bridge.fit(new=old, old=new).transform
+    query = bridge or Bridge.fit(new=new, old=old, items=items)
+    return FittedBridges(query, IndexMap.fit(new=new, old=old), len(old))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ The setting is fixed by this rule, which was written before the first result was
 - Score: the share of queries with a first hit of the right character, over single items (``top1`` of ``check``).
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.bridges import Bridge
     from holdfast.train.engine import Cancellation, RunControl
 
-RECORD, ERROR = "demo.json", "error.txt"
+RECORD = "demo.json"
 NAMES = ("version 1", "version 2, plain", "version 2, Holdfast")
 """Names of the three trainings, for their progress."""
 PLAIN, BRIDGED, TRAINED, TRAINED_BRIDGED = "plain", "plain_bridge", "holdfast", "holdfast_bridge"
@@ -75,7 +77,6 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
         raise HoldfastError(f"{out}: is not empty and not of a demo; choose another --out")
     write_json(path, {"settings": asdict(settings)})
     remove_temporaries(out)
-    (out / ERROR).unlink(missing_ok=True)
     _draw_images(out / "images", settings)
     _train(out, settings, watch, cancel)
     record = {"settings": asdict(settings), **_measure(out, settings)}
@@ -117,8 +118,8 @@ def _draw_images(folder: Path, settings: DemoSettings) -> None:
 
 def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellation") -> None:
     """Version 1, then version 2 twice at the same time: by plain fine-tuning and by ``holdfast update``."""
-    from holdfast.train.devices import resolve_device, torch_threads
-    from holdfast.train.experiments.run_threads import INTERRUPTED, RunThreads
+    from holdfast.train.devices import torch_threads
+    from holdfast.train.engine import RunControl
     from holdfast.train.versions import start, update
 
     images, models = out / "images", out / "models"
@@ -135,17 +136,24 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
     def trained(control: "RunControl") -> dict[str, Any]:
         return update(models / "1", images / "second", models / "2", **_keywords(control))
 
-    with torch_threads(1), RunThreads(resolve_device("cpu"), 2, cancel) as pool:
+    def on_one_thread(work: "Callable[[RunControl], dict[str, Any]]", control: "RunControl") -> None:
+        with torch_threads(1):  # again, because torch counts the threads of each thread
+            work(control)
+
+    with torch_threads(1), ThreadPoolExecutor(2) as pool:
         for stage in ({NAMES[0]: first}, {NAMES[1]: plain, NAMES[2]: trained}):
             submitted = {
-                name: pool.submit(work, on_event=partial(watch, name), error_file=out / ERROR)
+                name: pool.submit(on_one_thread, work, RunControl(partial(watch, name), cancel))
                 for name, work in stage.items()
             }
             for name, waiting in submitted.items():
-                if isinstance(failed := waiting.result(), HoldfastError):
-                    if str(failed) == INTERRUPTED:
-                        raise KeyboardInterrupt
-                    raise HoldfastError(f"{name}: {failed}")
+                try:
+                    waiting.result()
+                except HoldfastError as error:
+                    raise HoldfastError(f"{name}: {error}") from error
+                except KeyboardInterrupt:  # each training saves a checkpoint and ends
+                    cancel.cancel()
+                    raise
 
 
 def _keywords(control: "RunControl") -> dict[str, Any]:

@@ -122,7 +122,7 @@ def register(
     force: bool = typer.Option(
         False,
         "--force",
-        help="Register a model that the check refuses or, in an attached gallery, that no bridge helps.",
+        help="Register a model that the check refuses or, in an attached gallery, that no bridge connects.",
     ),
     bridge: str = typer.Option("auto", "--bridge", help="auto, none, a kind such as rotation, or a bridge's folder."),
     bridge_pairs: int = typer.Option(

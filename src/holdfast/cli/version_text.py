@@ -90,7 +90,7 @@ def describe_bridge(record: dict[str, Any]) -> list[str]:
         lines.append(f"  expected exposure of its items: {shown}{without_text}")
     else:
         lines.append("  exposure not measured: that takes about 170 pairs")
-    if not record["helps"]:
+    if not record["agrees_beyond_chance"]:
         lines.append("  it finds no more than random hits would")
     return lines
 

@@ -185,9 +185,9 @@ class Gallery:
         used, or none. Without enough items, queries are used as they are.
 
         Refused: weights that are a version already; slots or sizes that cannot be compared with an older version, if
-        no bridge helps. If older versions hold items with labels and images, ``holdfast.check`` is run with the new
-        model's queries on them; a model whose queries are shown to do worse is refused, unless the loss is shown to be
-        at most one point. Bridges and checks are stored with the version. Others may search, add and delete meanwhile;
+        no bridge connects the models. If older versions hold items with labels and images, ``holdfast.check`` is run
+        with the new model's queries on them; a model whose queries are shown to do worse is refused, unless the loss
+        is shown to be at most one point. Bridges and checks are stored with the version. Others may search meanwhile;
         a second ``register`` waits for the first.
 
         model: the model's folder. None for a version of vectors alone, which ``new_vectors`` are of: it has no model,

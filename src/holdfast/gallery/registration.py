@@ -446,11 +446,11 @@ class _Registration:
             unbridged=one.converter.convert(pairs.new, new, old) if same else None,
             models={"new": new.weights_sha256, "old": old.weights_sha256},
         )
-        if not to.helps and not same and ready is None:
+        if not to.agrees_beyond_chance and not same and ready is None:
             if can_be_unreachable:
                 return None, None
             judged = f"judged on {to.evidence.held_out} of {counted(len(pairs), 'pair')}"
-            what = f"no bridge helps, {judged}; embed the items again with this model in a gallery of their own"
+            what = f"no bridge connects the models, {judged}; embed the items again in a gallery of their own"
             raise self._unreachable(old, str(one.conflict), what)
         self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
         back = Bridge.fit(

@@ -81,6 +81,22 @@ def merge_neighbours(earlier: Neighbours, later: Neighbours, k: int) -> Neighbou
     return Neighbours(np.take_along_axis(scores, order, 1), np.take_along_axis(indices, order, 1))
 
 
+def best_columns(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Columns of the ``k`` largest numbers of each row, best first; equal ones in the order of columns; NaN last."""
+    least = np.partition(scores, scores.shape[1] - k, axis=1)[:, scores.shape[1] - k :]
+    if np.isnan(least).any():
+        return best_columns(np.where(np.isnan(scores), np.float32(-np.inf), scores), k)
+    is_best = scores >= least[:, :1]
+    tied = is_best.sum(axis=1) > k
+    if tied.any():
+        is_best[tied] = False
+        order = np.argsort(-scores[tied], axis=1, kind="stable")[:, :k]
+        is_best[np.flatnonzero(tied)[:, None], order] = True
+    columns = (np.flatnonzero(is_best) % scores.shape[1]).reshape(len(scores), k)
+    order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, 1)
+
+
 class _Best:
     """The k best rows so far for a block of queries, each as one number of 64 bits.
 
@@ -99,12 +115,17 @@ class _Best:
         self._rows = start + len(gallery)
         scores = space[: len(self._queries) * len(gallery)].reshape(len(self._queries), len(gallery))
         np.matmul(self._queries, gallery.T, out=scores)
+        if start == 0:
+            columns = best_columns(scores, min(self._k, len(gallery)))
+            numbers = np.take_along_axis(scores, columns, 1)
+            keys = _keys(numbers, columns.astype(np.uint64))
+            self._keys[:, : columns.shape[1]] = np.where(numbers > -np.inf, keys, _NOT_FOUND)
+            self._worst = _scores(self._keys[:, -1])
+            return
         # Rows come in ascending order, so a score that is only equal to the worst hit is not a hit.
         candidates = np.flatnonzero(scores > self._worst[:, None])
         if len(candidates) > _MANY * scores.size and self._k < len(gallery):
-            numbers = np.where(np.isnan(scores), np.float32(-np.inf), scores)
-            numbers.partition(len(gallery) - self._k, axis=1)
-            least = numbers[:, len(gallery) - self._k, None]
+            least = np.take_along_axis(scores, best_columns(scores, self._k)[:, -1:], 1)
             candidates = np.flatnonzero((scores >= least) & (scores > self._worst[:, None]))
         query, column = np.divmod(candidates, len(gallery))
         counts = np.bincount(query, minlength=len(self._queries))

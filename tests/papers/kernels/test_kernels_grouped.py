@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from papers.kernels import batch_norm, networks, squeeze_excite
 from papers.kernels.grouped_convolution import grouped_convolution
-from papers.kernels.networks import FusedNetwork, cast_together
+from papers.kernels.networks import FusedNetwork
 from papers.networks import squeeze_excite as se_networks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,14 +59,6 @@ def test_in_half_precision_the_weights_gradient_is_float32_all_the_same():
     assert apart(y.float(), wanted) < 1e-3
     for a, b, tolerance in zip(found, torch.autograd.grad(wanted, exact, dy.float()), (1e-3, 1e-6)):
         assert apart(a.float(), b) < tolerance
-
-
-def test_only_the_gradients_asked_for_are_made():
-    x, weight = drawn(1, 32, 4, 4), drawn(32, 16, 3, 3)
-    assert not grouped_convolution(x, weight).requires_grad
-    grouped_convolution(x, weight.requires_grad_()).sum().backward()
-    assert x.grad is None
-    assert weight.grad is not None
 
 
 @pytest.fixture
@@ -128,30 +120,3 @@ def test_all_but_the_kernels_is_autocast_to_the_last_bit(encoder, monkeypatch):
         assert torch.equal(a.grad, b.grad), name
     for (name, a), b in zip(encoder.named_buffers(), plain.buffers()):
         assert torch.equal(a, b), name
-
-
-def test_parameters_cast_together_are_those_cast_one_by_one():
-    """Forward and back, for kernels of 3 x 3 and of 1 x 1 in either notation of its strides, a matrix and a bias."""
-    shapes = [(8, 4, 3, 3), (8, 4, 1, 1), (5, 7), (6,)]
-    parameters = [nn.Parameter(torch.randn(shape, device=DEVICE)) for shape in shapes]
-    parameters[0] = nn.Parameter(parameters[0].detach().to(memory_format=torch.channels_last))
-    gradients = [torch.randn(shape, device=DEVICE).bfloat16() for shape in shapes]
-    gradients[1] = gradients[1].as_strided((8, 4, 1, 1), (4, 1, 4, 4))
-    alone = [parameter.bfloat16() for parameter in parameters]
-    together = cast_together(parameters, torch.bfloat16)
-    for a, b, parameter in zip(together, alone, parameters):
-        assert torch.equal(a, b)
-        assert a.stride() == parameter.stride()
-    wanted = torch.autograd.grad(alone[:3], parameters[:3], gradients[:3])
-    found = torch.autograd.grad(together[:3], parameters, gradients[:3], allow_unused=True)
-    for a, b in zip(found, wanted):
-        assert torch.equal(a, b)
-    assert found[3] is None
-    assert found[0].stride() == parameters[0].stride()
-    assert all(a is b for a, b in zip(cast_together(parameters, torch.float32), parameters))
-
-
-def test_the_network_itself_is_left_as_it_is(encoder):
-    before = {name: id(module) for name, module in encoder.named_modules()}
-    FusedNetwork(encoder)
-    assert {name: id(module) for name, module in encoder.named_modules()} == before

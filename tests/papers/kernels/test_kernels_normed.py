@@ -15,7 +15,7 @@ from papers.networks.squeeze_excite import SqueezeExcitation
 pytest.importorskip("triton")
 
 from papers.kernels import batch_norm, networks
-from papers.kernels.batch_norm import fused_batch_norm, kernels_support, tiling
+from papers.kernels.batch_norm import fused_batch_norm, kernels_support
 from papers.kernels.networks import FusedNetwork
 from papers.kernels.squeeze_excite import batch_norm_squeeze_excite
 
@@ -89,16 +89,6 @@ def test_a_norm_with_weighed_channels(channels, side):
     assert torch.allclose(norm.running_var, plain.running_var, rtol=1e-5)
 
 
-def test_autocast_around_float32_changes_nothing():
-    norm, weigh, y = made(32), SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3).requires_grad_()
-    found = []
-    for enabled in (True, False):
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=enabled):
-            out = batch_norm_squeeze_excite(norm, weigh, y)
-        found.append([out, *torch.autograd.grad(out, (y, *weigh.parameters()), y.detach())])
-    assert all(torch.equal(a, b) for a, b in zip(*found))
-
-
 @torch.no_grad()
 def test_evaluation():
     norm, weigh = made(32).eval(), SqueezeExcitation(32, 7).to(DEVICE)
@@ -158,31 +148,6 @@ def test_what_is_no_number_stays_so(training):
     assert batch_norm_squeeze_excite(norm, weigh, y)[1].isnan().any(dim=(1, 2)).all()  # it is in the mean of the image
 
 
-def test_a_graph_that_is_kept_gives_the_same_twice():
-    norm, y = made(32), drawn(2, 32, 3, 3).requires_grad_()
-    out, _ = fused_batch_norm(norm, y)
-    first = torch.autograd.grad(out, (y, norm.weight), y.detach(), retain_graph=True)
-    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, (y, norm.weight), y.detach())))
-
-
-def test_the_two_outputs_are_two_to_autograd_and_one_in_memory():
-    """Or autograd would add up their gradients itself."""
-    first, second = fused_batch_norm(made(32), drawn(2, 32, 3, 3))
-    assert first.output_nr != second.output_nr
-    assert first.data_ptr() == second.data_ptr()
-
-
-@pytest.mark.parametrize("channels", [32, 64, 160, 384])
-def test_every_number_lies_in_one_program(channels):
-    for pixels in (1, 100, 8192, 131072):
-        how = tiling(torch.empty(pixels, channels, 1, 1, device="meta"))
-        slices = channels // how.sizes["WIDE"]
-        assert channels % how.sizes["WIDE"] == 0
-        assert how.each % how.sizes["BLOCK"] == 0
-        for programs, each in ((how.programs, how.sizes["BLOCK"]), (how.summing, how.each)):
-            assert 0 <= programs // slices * each - pixels < each
-
-
 @pytest.fixture
 def network(monkeypatch):
     """Two blocks, without a shortcut's norm and with one.
@@ -232,21 +197,6 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(network, monkeypatch):
     assert apart(ours, wanted) < WORSE * apart(theirs, wanted)
     for (name, a), b in zip(network.named_buffers(), exact.buffers()):
         assert torch.allclose(a.float(), b.float(), atol=0.03), name
-
-
-@pytest.mark.parametrize("part", ["stem", "shortcut"])
-def test_parts_that_were_changed_are_called_as_they_are(network, part):
-    backbone, images = network.backbone, drawn(3, 3, 4, 4)
-    if part == "stem":
-        backbone.stem[2] = nn.Hardswish()
-    else:
-        convolution, norm = backbone.blocks[1].shortcut
-        convolution.stride = (1, 1)
-        backbone.blocks[1].shortcut = nn.Sequential(nn.AvgPool2d(2), convolution, norm)
-    plain = copy.deepcopy(network)
-    assert apart(by_the_kernels(network)(images), plain(images)) < 1e-5
-    for (name, a), b in zip(network.named_buffers(), plain.buffers()):
-        assert torch.allclose(a.double(), b.double(), atol=1e-5), name
 
 
 def by_the_kernels(network):

@@ -10,7 +10,7 @@ from holdfast.train.encoders import build_backbone
 
 pytest.importorskip("triton")
 
-from papers.kernels import batch_norm, stem
+from papers.kernels import batch_norm
 from papers.kernels.networks import FusedNetwork
 from papers.kernels.stem import is_stem, is_stem_pool, max_pool, stem_convolution
 
@@ -43,25 +43,6 @@ def test_the_convolution_and_its_gradient(channels, height, width, channels_last
     assert apart(found, wanted) < 1e-6
     (gradient,) = torch.autograd.grad(found.sin().sum(), weight)
     assert apart(gradient, wanted_gradient) < 1e-5
-
-
-def test_the_convolution_is_computed_on_blocks(monkeypatch):
-    x, weight, shapes = drawn(2, 3, 8, 8), drawn(5, 3, 7, 7), []
-    monkeypatch.setattr(F, "conv2d", lambda x, w, **_: shapes.append((x.shape, w.shape)))
-    stem_convolution(x, weight)
-    assert shapes == [((2, 16, 7, 7), (5, 16, 4, 4))]
-
-
-@pytest.mark.parametrize("why", ["odd height", "odd width", "gradient of the images", "too many"])
-def test_a_convolution_that_is_left_to_torch(why, monkeypatch):
-    x = drawn(2, 3, 7 if why == "odd height" else 8, 9 if why == "odd width" else 8)
-    weight = drawn(5, 3, 7, 7)
-    if why == "gradient of the images":
-        x.requires_grad_()
-    if why == "too many":
-        monkeypatch.setattr(stem, "MAX_ELEMENTS", x.numel())
-    monkeypatch.setattr(stem, "gather_blocks", None)
-    assert torch.equal(stem_convolution(x, weight), F.conv2d(x, weight, stride=2, padding=3))
 
 
 def test_images_in_float32_and_weights_in_bf16():
@@ -124,17 +105,6 @@ def test_equal_values_and_nan_in_a_pool():
     weights = drawn(*wanted.shape)
     (found,), (expected,) = (torch.autograd.grad(one, x, weights) for one in (out, wanted))
     assert torch.allclose(found, expected)
-
-
-@torch.no_grad()
-def test_a_pool_without_gradients_keeps_no_positions():
-    x = drawn(2, 32, 6, 6).to(memory_format=torch.channels_last)
-    assert torch.equal(max_pool(POOL, x)[0], POOL(x))
-
-
-def test_another_pool_is_left_to_torch():
-    x = drawn(2, 32, 6, 6)
-    assert torch.equal(max_pool(nn.AvgPool2d(3, 2, 1), x)[0], F.avg_pool2d(x, 3, 2, 1))
 
 
 @torch.no_grad()

@@ -23,12 +23,6 @@ def test_class_names_may_be_bytes(tmp_path):
     assert load(tmp_path).class_names == ("x", "y")
 
 
-def test_unknown_split_lists_the_known(tmp_path):
-    np.savez(tmp_path / "mnist.npz", train_x=IMAGES, train_y=[0, 1, 1, 0])
-    with pytest.raises(HoldfastError, match="'test'; known: train"):
-        load(tmp_path, "test")
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -46,12 +40,6 @@ def test_unknown_split_lists_the_known(tmp_path):
 def test_bad_packs_are_refused_by_name(tmp_path, arrays, message):
     np.savez(tmp_path / "mnist.npz", **{"train_x": IMAGES, "train_y": np.arange(4), **arrays})
     with pytest.raises(HoldfastError, match=rf"mnist\.npz.*{message}"):
-        load(tmp_path)
-
-
-def test_labels_missing_beside_images(tmp_path):
-    np.savez(tmp_path / "mnist.npz", train_x=IMAGES)
-    with pytest.raises(HoldfastError, match="train_x has no train_y"):
         load(tmp_path)
 
 

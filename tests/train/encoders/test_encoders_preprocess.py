@@ -97,30 +97,6 @@ def test_bad_descriptions(change, message):
         Preprocess.from_json({**RGB.to_json(), **change})
 
 
-@pytest.mark.parametrize("own", [{"mean": 0.5, "std": (0.2,)}, {"mean": (0.5,), "std": 0.2}])
-def test_a_number_instead_of_a_list_of_one(own):
-    with pytest.raises(HoldfastError, match="mean and std must be lists of numbers, one per channel"):
-        Preprocess(8, colour="grey", **own)
-
-
-@pytest.mark.parametrize(
-    "images",
-    [
-        pixels(8, 8, 3).astype(np.float32),
-        pixels(5, 8, 8),
-        pixels(2, 8, 8, 2),
-        [None],
-        7,
-        torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
-        [torch.zeros(3, 8, 8)],
-        np.zeros((1, 1, 8, 8, 3), np.uint8),
-    ],
-)
-def test_what_is_not_an_image_is_refused(images):
-    with pytest.raises(HoldfastError, match="image"):
-        RGB(images)
-
-
 def test_normalise_refuses_floats_and_wrong_channels():
     for images in (torch.zeros(1, 3, 8, 8), torch.zeros(1, 1, 8, 8, dtype=torch.uint8)):
         with pytest.raises(HoldfastError, match="normalise takes uint8"):

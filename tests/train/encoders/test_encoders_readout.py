@@ -1,14 +1,10 @@
 """The readout of an encoder: which feature is stored and compared."""
 
-import json
-
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional as F
 
 from holdfast import Encoder, Preprocess, build_backbone
-from holdfast.core.errors import HoldfastError
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import compact_basis, extract
 from holdfast.train.encoders.compact import compact_dim
@@ -41,25 +37,6 @@ def test_extract_reads_what_encode_reads():
 def test_readout_is_saved_with_the_model(tmp_path):
     encoder("backbone").save_pretrained(tmp_path / "model")
     assert Encoder.from_pretrained(tmp_path / "model").readout == "backbone"
-
-
-def test_a_model_without_a_readout_is_read_as_simplex(tmp_path):
-    encoder().save_pretrained(tmp_path / "model")
-    config = json.loads((tmp_path / "model/config.json").read_text())
-    del config["readout"]
-    (tmp_path / "model/config.json").write_text(json.dumps(config))
-    assert Encoder.from_pretrained(tmp_path / "model").readout == "simplex"
-
-
-@pytest.mark.parametrize("wrong", ["feature", 3, None, ["backbone"]])
-def test_an_unknown_readout_is_refused(wrong, tmp_path):
-    with pytest.raises(HoldfastError, match="readout must be one of simplex, backbone"):
-        encoder(wrong)
-    encoder().save_pretrained(tmp_path / "model")
-    config = json.loads((tmp_path / "model/config.json").read_text())
-    (tmp_path / "model/config.json").write_text(json.dumps({**config, "readout": wrong}))
-    with pytest.raises(HoldfastError, match=r"config\.json: readout must be"):
-        Encoder.from_pretrained(tmp_path / "model")
 
 
 def test_backbone_features_are_stored_as_they_are():

@@ -5,7 +5,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from awkward_folders import SPLITS, Plan, plans, write
 from hypothesis import HealthCheck, given, note, settings
 
@@ -114,13 +113,3 @@ RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck), "databa
 @given(plans())
 def test_some_awkward_folders(plan):
     in_new_folder(plan)
-
-
-@pytest.mark.slow
-def test_two_hundred_awkward_folders(recipe):
-    @settings(max_examples=200, **RELAXED)
-    @given(plans())
-    def each(plan):
-        in_new_folder(plan, str(recipe))
-
-    each()

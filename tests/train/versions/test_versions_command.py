@@ -17,10 +17,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def commands(page):
-    """The first block of commands of the section or paragraph ``Your own images``."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    section = text[re.search(r"^(##? Your own images$|\*\*Your own images\.\*\*)", text, re.MULTILINE).end() :]
-    block = re.search(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
+    """The first block of commands with ``holdfast start``."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    block = next(block for block in blocks if "holdfast start" in block)
     return [line for line in block.splitlines() if line.startswith("holdfast ")]
 
 
@@ -91,11 +90,3 @@ def test_what_is_printed(first, second, photos):
     assert "Checked against model 1, on held-out images. Better than keeping the old model" in words
     assert max(len(line) for line in text.splitlines() if not line.startswith("Evidence: ")) <= 80
     typed(*again, "--max-loss", "0.01", status=record["check"]["exit_code"])
-
-
-def test_help_says_how_to_begin():
-    assert "holdfast update --from models/1 --data photos/summer --out models/2" in " ".join(
-        typed("start", "-h").split()
-    )
-    for option in ("--backbone", "--buffer-from", "--check-on", "--recipe", "--max-loss"):
-        assert option in typed("update", "-h")

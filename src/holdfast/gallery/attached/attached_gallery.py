@@ -156,7 +156,7 @@ class AttachedGallery:
         The model is not checked, because the images of the stored vectors are not known; run ``holdfast check``.
 
         model: the model's folder; None for a version of vectors alone, which ``new_vectors`` are of.
-        force: register a model that no bridge helps, too.
+        force: register a model that no bridge connects, too.
         bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, which needs ``new_vectors``, or the folder of a
             ready bridge.
         bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
@@ -449,7 +449,7 @@ def _fit_bridge(
     versions: of the stored vectors, and of the new model.
     options: with ``new_vectors``.
     comparable: whether features of the model can search the store without a bridge.
-    Refused: fewer than 10 stored items in ``new_vectors``; no bridge that helps, unless forced.
+    Refused: fewer than 10 stored items in ``new_vectors``; no bridge that connects, unless forced.
     """
     assert options.new_vectors is not None
     given, (old_version, new_version) = NewVectors(options.new_vectors), versions
@@ -481,11 +481,11 @@ def _fit_bridge(
         models={"new": new_version.weights_sha256, "old": old_version.weights_sha256},
     )
     options.progress("fitting the bridge", 1, 1)
-    if not bridge.helps and not options.force:
+    if not bridge.agrees_beyond_chance and not options.force:
         raise HoldfastError(
-            f"{candidate.source}: no bridge helps: on {bridge.evidence.held_out} held-out items it finds no more than "
-            f"random hits would; check that the ids of {given.name} name the same items, or pass --force (in Python "
-            "force=True)"
+            f"{candidate.source}: no bridge connects the models: on {bridge.evidence.held_out} held-out items it finds "
+            f"no more than random hits would; check that the ids of {given.name} name the same items, or pass --force "
+            "(in Python force=True)"
         )
     return bridge
 

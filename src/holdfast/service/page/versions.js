@@ -190,7 +190,7 @@ function bridgeRow(bridge) {
   const target = badge(bridge.version, `queries on items of version ${bridge.version}`);
   const pairs = `${formatCount(bridge.pairs)} pairs`;
   const map = bridge.kind === "none" ? `queries as they are, by ${pairs}` : `bridge ${bridge.kind} from ${pairs}`;
-  const warning = bridge.helps ? null : element("strong", { class: "problem" }, "no bridge helps");
+  const warning = bridge.agrees_beyond_chance ? null : element("strong", { class: "problem" }, "no bridge connects the models");
   return element("li", {}, element("span", {}, "to ", target), element("span", {}, map), warning, exposure(bridge));
 }
 

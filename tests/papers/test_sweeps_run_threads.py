@@ -12,13 +12,10 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder
 from holdfast.train.engine import Cancellation
-from holdfast.train.experiments import run_threads
 from holdfast.train.experiments.assemble import SharedData
-from holdfast.train.experiments.load import read_recipe
-from holdfast.train.experiments.pretrain import check_pretrain_recipe
-from holdfast.train.experiments.run_threads import without_traceback
+from papers.sweeps import run_threads
 from papers.sweeps.plan import plan
-from papers.sweeps.pretraining import pretrain_many
+from papers.sweeps.run_threads import without_traceback
 from papers.sweeps.sweep import SweepOptions, run_all
 
 CPU = torch.device("cpu")
@@ -104,23 +101,6 @@ def test_a_defect_of_ours_is_let_go_too(tiny_recipe, tmp_path, trained):
     text = (tmp_path / runs[0].name / "error.txt").read_text()
     assert "KeyError: 'why'" in text
     assert "over two lines" in text
-
-
-def test_a_failed_pretraining_is_let_go(pretrain_recipe, tmp_path, trained):
-    recipe = check_pretrain_recipe(read_recipe(str(pretrain_recipe), DIVERGES))
-    found = pretrain_many({"m": recipe}, tmp_path, shared=SharedData(), device=CPU, parallel=1)
-    assert trained
-    assert still_there(trained) == []
-    assert "NaN" in str(found["m"])
-    assert "in fit\n" in (tmp_path / "m-error.txt").read_text()
-
-
-def test_the_error_of_a_pretraining_is_removed_when_it_succeeds(pretrain_recipe, tmp_path):
-    recipe = check_pretrain_recipe(read_recipe(str(pretrain_recipe)))
-    (tmp_path / "m-error.txt").write_text("of the first attempt, without data")
-    found = pretrain_many({"m": recipe}, tmp_path, shared=SharedData(), device=CPU, parallel=1)
-    assert found["m"]["classes"] == 4
-    assert not (tmp_path / "m-error.txt").exists()
 
 
 def test_the_class_and_the_text_stay():
