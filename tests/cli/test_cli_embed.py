@@ -56,7 +56,7 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
 def test_ids_are_those_of_gallery_add(folder, holdfast, tmp_path):
     pytest.importorskip("qdrant_edge")
     holdfast("embed", folder / "old", folder / "queries", "--out", tmp_path / "q.npz")
-    holdfast("gallery", "create", tmp_path / "g", "--model", folder / "old", "--mode", "exact")
+    holdfast("gallery", "create", tmp_path / "g", "--model", folder / "old")
     holdfast("gallery", "add", tmp_path / "g", folder / "queries", "--quiet")
     stored = np.load(tmp_path / "q.npz")
     with Gallery.open(tmp_path / "g") as gallery:

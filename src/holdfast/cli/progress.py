@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from holdfast.cli import show
 from holdfast.core.wording import counted, per_cent
 from holdfast.train.events import (
     EpochEnded,
@@ -48,7 +49,7 @@ class ProgressDisplay:
         self._runs: dict[str, RunPosition] = {}
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if not (self._quiet or show.quiet) and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

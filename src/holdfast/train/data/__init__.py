@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.data.images import ImageSet, canonical, first_per_class
-from holdfast.train.data.listing import Listing
+from holdfast.train.data.listing import FileListing
 from holdfast.train.data.openset import OpenSet, open_set
 from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.data.readers.cifar import cifar10, cifar100
@@ -46,7 +46,7 @@ class Dataset:
 
     read: Callable[..., ImageSet]
     files: tuple[str, ...] = ()
-    list_files: Callable[[Path, str, str, bool], Listing] | None = None
+    list_files: Callable[[Path, str, str, bool], FileListing] | None = None
 
     def find(self, root: Path) -> Path | None:
         """The file or folder in ``root`` that would be read; None if there is none."""

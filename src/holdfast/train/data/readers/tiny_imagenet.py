@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.data.cache import read_listing
 from holdfast.train.data.images import ImageSet, canonical, first_classes, only_classes
-from holdfast.train.data.listing import Listing, check_complete, list_class_folders, list_named_files, read_rows
+from holdfast.train.data.listing import FileListing, check_complete, list_class_folders, list_named_files, read_rows
 from holdfast.train.data.openset import QueryOrGallery, half_of_each_class
 from holdfast.train.data.readers.npz import read_pack
 from holdfast.train.data.root import require_data_root, require_in_folder, resolve_path
@@ -51,7 +51,7 @@ def tinyimagenet20(
     return read_listing(list_files_20(root, split, path, incomplete), root, name=f"tinyimagenet20-{split}", size=size)
 
 
-def list_files_20(root: Path, split: str, path: str = FOLDER_20, incomplete: bool = False) -> Listing:
+def list_files_20(root: Path, split: str, path: str = FOLDER_20, incomplete: bool = False) -> FileListing:
     """The files that ``tinyimagenet20`` reads; their number is checked."""
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
@@ -96,7 +96,7 @@ def read_at_32(
     return read_listing(chosen, root, name=f"tinyimagenet32-{split}", size=32)
 
 
-def list_files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+def list_files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> FileListing:
     """The files that ``tinyimagenet200`` reads; their number is checked."""
     if split not in IMAGES:
         raise unknown_name("split of TinyImageNet", split, IMAGES)
@@ -108,7 +108,7 @@ def list_files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool 
     return listing
 
 
-def _list_training(top: Path, wnids: list[str]) -> Listing:
+def _list_training(top: Path, wnids: list[str]) -> FileListing:
     """The training files, in one folder per class. The file of boxes in each folder names images that are missing."""
     listing = list_class_folders(top, wnids)
     if len(listing) == IMAGES["train"]:
@@ -119,7 +119,7 @@ def _list_training(top: Path, wnids: list[str]) -> Listing:
     return replace(listing, missing=tuple(name for name in named if name not in there))
 
 
-def _list_validation(top: Path, wnids: list[str]) -> Listing:
+def _list_validation(top: Path, wnids: list[str]) -> FileListing:
     """The validation files, all in one folder; a text file gives the class of each."""
     label = {wnid: number for number, wnid in enumerate(wnids)}
     annotations = top / "val_annotations.txt"
