@@ -11,7 +11,7 @@ import torch
 
 from holdfast import Gallery
 from holdfast.bridges import Bridge
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
 from holdfast.gallery.version_bridges import VersionBridges

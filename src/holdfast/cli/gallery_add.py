@@ -1,6 +1,5 @@
 """``holdfast gallery add``: images of files and folders, or vectors of a file, with progress on stderr."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.progress import ProgressLine, clock, exit_on_interrupt
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import say
 from holdfast.core.errors import HoldfastError
 
@@ -196,13 +195,11 @@ def add_items(
     refused: list[dict[str, str]] = []
     replaced: list[int] = []
     stored = 0
-    started = time.monotonic()
 
     def tell(done: int) -> None:
         nonlocal stored
-        stored, seen = done, done + len(refused)
-        seconds_left = (time.monotonic() - started) / seen * (count - seen)
-        line.write(f"{seen} of {count}, {clock(seconds_left)} left")
+        stored = done
+        line.count(done + len(refused), count)
 
     def note(item: "Item", error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
@@ -210,7 +207,7 @@ def add_items(
     def kept() -> str:
         return f"{stored} of {count} {what} are stored: the same command adds all of them"
 
-    with exit_on_interrupt(kept), ProgressLine("add", quiet=quiet) as line:
+    with exit_on_interrupt(kept), ProgressDisplay("add", quiet=quiet) as line:
         added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 

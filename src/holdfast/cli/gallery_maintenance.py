@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.gallery_verbs import FOLDER, gallery
 from holdfast.cli.options import JSON_OPTION, refuse_given
-from holdfast.cli.progress import ProgressLine, exit_on_interrupt
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import print_json
 from holdfast.core.wording import are, counted, per_cent
 
@@ -26,10 +26,10 @@ def backfill(
     ),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Re-embed items of older versions by a newer version, first those that the bridge serves worst.
+    """Re-embed items of older versions by a newer version.
 
-    It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
-    version and remain searchable.
+    The items that the bridge serves worst come first. It can be interrupted: finished items are kept, and the same
+    command resumes. Items without an image stay in their version and remain searchable.
 
     --new-vectors takes what "holdfast embed" wrote with the version's model; items are matched by id and need no image.
 
@@ -41,7 +41,7 @@ def backfill(
     def progress(state: Backfill) -> None:
         line.show({**state.progress.figures(), "share": state.share})
 
-    with exit_on_interrupt(), ProgressLine("backfill", quiet=json) as line, open_local_or_served(folder) as opened:
+    with exit_on_interrupt(), ProgressDisplay("backfill", quiet=json) as line, open_local_or_served(folder) as opened:
         found = opened.backfill(to, rate=rate, limit=limit, vectors=new_vectors, progress=progress).as_json()
     if json:
         print_json(found)
@@ -68,7 +68,7 @@ def rollback(
         refuse_given(context, ("drop", "rate"), "does not go with --cancel, which re-embeds and deletes nothing")
     from holdfast.service.served_gallery import open_local_or_served
 
-    with exit_on_interrupt(), ProgressLine("rollback", quiet=json) as line, open_local_or_served(folder) as opened:
+    with exit_on_interrupt(), ProgressDisplay("rollback", quiet=json) as line, open_local_or_served(folder) as opened:
         done = opened.rollback(drop=drop, cancel=cancel, rate=rate, progress=lambda state: line.show(state.figures()))
     if json:
         print_json(done)
@@ -107,7 +107,7 @@ def move(
         copied += more
         line.show({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
 
-    with exit_on_interrupt(), ProgressLine("move", quiet=json) as line:
+    with exit_on_interrupt(), ProgressDisplay("move", quiet=json) as line:
         found = Gallery.move(folder, to, keep=keep, progress=progress)
     if json:
         print_json({"gallery": str(folder), "kept": keep, "copied": copied, **found})

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.options import JSON_OPTION, int_list
-from holdfast.cli.progress import ProgressLine, exit_on_interrupt
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.version_text import (
     EXPOSURE_TEXT,
@@ -138,7 +138,7 @@ def register(
 
     with (
         exit_on_interrupt(f"holdfast gallery versions {folder} shows whether the model is registered"),
-        ProgressLine("register", quiet=json) as line,
+        ProgressDisplay("register", quiet=json) as line,
         open_local_or_served(folder) as opened,
     ):
         older = opened.stats()["versions"]

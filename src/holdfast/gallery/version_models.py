@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.bridges import Bridge, ScoreScale
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.real_arrays import real_array
 from holdfast.embedders.model_folder import change_basis

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json, replacing_folder, write_json
 from holdfast.core.wording import counted
