@@ -41,6 +41,7 @@ GUIDES = (
     "holdfast.gallery.gallery_base.BaseGallery",
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
+    "holdfast.service.server.serve",
     "holdfast.train.versions.version_defaults.default_settings",
     "holdfast.train.encoders.named_backbone.named_backbone",
     "holdfast.embedders.image_folder.find_files",

@@ -69,7 +69,7 @@ def test_every_engine_to_every_other(folder, address_of):
             assert_same(answers(gallery), before)
             gallery.add(some_items(500, 5, seed=9))  # it can be written there
             assert len(gallery.delete([str(i) for i in range(500, 505)])) == 5
-    assert sorted(path.name for path in (folder / "vectors").iterdir()) == ["v0001.0001", "v0002.0001"]
+    assert sorted(path.name for path in (folder / "vectors").iterdir()) == ["v0001.0002", "v0002.0002"]
 
 
 def test_not_while_it_is_open(folder):

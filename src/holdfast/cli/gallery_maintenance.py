@@ -26,10 +26,10 @@ def backfill(
     ),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Re-embed items of older versions by a newer version, first those that the bridge serves worst.
+    """Re-embed items of older versions by a newer version.
 
-    It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
-    version and remain searchable.
+    The items that the bridge serves worst come first. It can be interrupted: finished items are kept, and the same
+    command resumes. Items without an image stay in their version and remain searchable.
 
     --new-vectors takes what "holdfast embed" wrote with the version's model; items are matched by id and need no image.
 
