@@ -297,7 +297,7 @@ class Maintainer:
             found = self.ask("rollback")
             self.newest = found["newest"] if found else newest
         elif task == "backfill":
-            self.ask("backfill", limit=self._draw.randint(1, len(self.numbers)), probes=0)
+            self.ask("backfill", limit=self._draw.randint(1, len(self.numbers)))
         else:
             names = self._draw.sample(sorted(self.numbers), 5)
             for name in names:

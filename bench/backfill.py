@@ -85,8 +85,6 @@ def report_searches(options: argparse.Namespace) -> None:
     for name in ("quiet", "beside"):
         row = found[name]
         print(f"searches {name:6} n {row['n']:6}  p50 {row['p50_ms']:.2f} ms  p99 {row['p99_ms']:.2f} ms")
-    for point in found["accuracy"]:
-        print(f"{100 * point['share']:6.2f} % backfilled  accuracy {100 * point['accuracy']:.2f} %")
     if options.json:
         kept = ("rate", "searches", "threads")  # a place on one machine says nothing about a figure
         given = argparse.Namespace(gallery=options.gallery.name, **{name: vars(options)[name] for name in kept})
@@ -116,7 +114,7 @@ def measure(gallery: Gallery, options: argparse.Namespace) -> dict:
     finally:
         stop.set()
         searching.join()
-    kept = ("moved", "unreadable", "without_image", "share", "seconds", "accuracy")
+    kept = ("moved", "unreadable", "without_image", "share", "seconds")
     return {
         "items": gallery.stats()["items"],
         **{name: done[name] for name in kept},

@@ -8,9 +8,7 @@ Every number on the page is read from a file; the file is named above its table.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
-
-from holdfast.gallery.backfill import Order
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "benchmarks.md"
@@ -243,7 +241,7 @@ def _backfill(read: Read) -> str:
     measures, orders = (list(dict.fromkeys(key[i] for key in areas)) for i in (0, 1))
     rows = [
         [
-            f"`{order}`" if order in get_args(Order) else order,
+            order,
             *(f"{100 * areas[measure, order]:.1f}" for measure in measures),
         ]
         for order in orders
@@ -251,8 +249,9 @@ def _backfill(read: Read) -> str:
     text = (
         f"{found['items']:,} items move from EfficientNet-{found['old']} to {found['new']}, tenth by tenth, through a "
         f"bridge fitted on {found['pairs']:,} pairs; mean over the share that has moved, {found['seeds']} seeds "
-        "(`bench/backfill.py`, `backfill_orders_cub-2cores`). `--order` takes the names in code font. For comparison: "
-        "random, and residual, which first takes the items that their own bridged query misses by most."
+        "(`bench/backfill.py`, `backfill_orders_cub-2cores`). `backfill` takes the order uncertain. For comparison: "
+        "oldest, most-hit (by earlier queries), random, and residual, which first takes the items that their own "
+        "bridged query misses by most."
     )
     return section("Backfill: which items first", text, ["order", *(f"{measure}, %" for measure in measures)], rows)
 

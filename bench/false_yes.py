@@ -1,6 +1,6 @@
 """How often ``gain_interval`` says "yes" when the truth is just not a yes, and how often when it should.
 
-    python bench/false_yes.py [--samples 2000] [--text FOLDER] [--only WORD] [--json FILE]
+    python bench/false_yes.py [--samples 2000] [--text FOLDER] [--only WORD] [--through-check] [--json FILE]
 
 In every design the true gain is exactly 0 ("better than keeping" would be false) or exactly minus one point ("at most
 1 point lost" would be). "Yes" is a lower end above it: at a confidence of 0.95 nominally 2.5 % of samples, and at most
@@ -12,6 +12,9 @@ In every design the true gain is exactly 0 ("better than keeping" would be false
   outside what the correction is made for: losses of classes are exponential, so that few classes lose much.
 - real: outcomes of two models on judged queries (``papers/upgrades/embed.py`` writes the vectors that --text reads),
   drawn with replacement; each with a random sign, so that the true gain is known. The same query twice counts once.
+
+With --through-check each sample of hits becomes vectors, labels or judgements, and ``check`` itself answers: it has to
+find repeated queries and groups by itself.
 
 Power: how often a true gain of 5 points is shown with 300 different queries, for the deviations of paired scores seen
 on the real sets, and for classes.
@@ -27,6 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from timing import write_figures
 
+from holdfast import check
+from holdfast.checks import CheckResult
 from holdfast.core.environment import describe
 from holdfast.metrics.intervals import gain_interval
 from holdfast.metrics.ranking import places, ranking_score
@@ -149,6 +154,38 @@ def shares_of_yes(design: Design, gain: float, bound: float, samples: int) -> di
     return {"yes": yes / samples, "plain_yes": plain / samples, "points_below": 100 * width / samples}
 
 
+def checked(drawn: Drawn, seed: int) -> CheckResult:
+    """``check`` on vectors whose queries gain and lose hit@1 as drawn.
+
+    A query lies beside its right item or beside another one. Queries with groups are of classes with one item each;
+    others have an item of their own, which a list of judgements names.
+    """
+    rng = np.random.default_rng([seed, 1])
+    changed = np.rint(drawn.gains).astype(int)
+    names = np.arange(len(changed)) if drawn.repeats is None else drawn.repeats
+    right = names if drawn.groups is None else drawn.groups
+    items = int(right.max()) + 1
+    unchanged = rng.random(items) < 0.7  # whether a query that does not change finds its item
+    before = np.where(changed == 0, unchanged[right], changed < 0)
+    after = np.where(changed == 0, before, changed > 0)
+    sets = []
+    for hit in (before, after):
+        beside = rng.standard_normal((int(names.max()) + 1, 8))[names]  # a repeated query has the same vector again
+        sets.append(np.hstack([np.eye(items)[np.where(hit, right, (right + 1) % items)], 0.1 * beside]))
+    gallery = np.eye(items, items + 8)
+    if drawn.groups is not None:
+        return check((gallery, np.arange(items)), *((queries, right) for queries in sets))
+    pairs = [(str(query), str(item)) for query, item in enumerate(right)]
+    return check((gallery,), *((queries,) for queries in sets), relevance=pairs, score="hit@1")
+
+
+def shares_through_check(design: Design, gain: float, samples: int) -> dict[str, float]:
+    """How often ``check`` answers "yes" to the question whose truth is just not a yes."""
+    answers = [checked(design(np.random.default_rng(seed), gain), seed) for seed in range(samples)]
+    asked = [result.better if gain == 0 else result.loss for result in answers]
+    return {"yes": sum(answer is not None and answer.answer == "yes" for answer in asked) / samples}
+
+
 def real_outcomes(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The scores of the old and the new model on each judged query, by set and score."""
     found = {}
@@ -180,6 +217,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--text", dest="folder", type=Path, help="folder with real sets: SET/MODEL-docs.npz and others")
     parser.add_argument("--only", default="", help="only designs with this word in their names")
+    parser.add_argument("--through-check", action="store_true", help="let check itself answer; designs of hits only")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     pairs = {} if options.folder is None else real_outcomes(options.folder)
@@ -196,7 +234,11 @@ def main() -> None:
         )
 
     for name, design in designs(outcomes).items():
-        if options.only not in name:
+        if options.only not in name or (options.through_check and "hit@1" not in name):
+            continue
+        if options.through_check:
+            for question, gain in (("better", 0.0), ("at most 1 point lost", -LOSS)):
+                tell({"design": name, "question": question, **shares_through_check(design, gain, options.samples)})
             continue
         for question, gain in (("better", 0.0), ("at most 1 point lost", -LOSS)):
             tell({"design": name, "question": question, **shares_of_yes(design, gain, gain, options.samples)})
@@ -211,7 +253,7 @@ def main() -> None:
         for count, each in ((15, 20), (40, 20), (200, 5))
     }
     for name, design in power.items():
-        if options.only not in name:
+        if options.only not in name or options.through_check:
             continue
         found = shares_of_yes(design, 0.05, 0.0, max(200, options.samples // 4))
         tell({"design": name, "question": "power: 5 points gained", **found})

@@ -116,7 +116,7 @@ class ServeProcesses(Servers):
         self._environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONUNBUFFERED": "1"}
 
     def launch(self) -> tuple[int, str]:
-        words = [sys.executable, "-m", "holdfast", "serve", str(self.folder), "--port", "0", "--device", "cpu"]
+        words = [sys.executable, "-m", "holdfast", "serve", str(self.folder), "--port", "0"]
         self._process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=self._log, text=True, env=self._environment
         )

@@ -103,7 +103,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
     again = [sys.executable, __file__, "--folder", str(folder), *same]
     shutil.rmtree(folder / "copy", ignore_errors=True)
     shutil.copytree(folder / "gallery", folder / "copy", ignore=shutil.ignore_patterns("*.socket"))
-    words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0", "--device", "cpu"]
+    words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0"]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables)
     try:
         assert server.stdout is not None

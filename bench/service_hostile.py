@@ -100,7 +100,7 @@ class Service:
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         threads = {name: str(options.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0", "--device", "cpu"]
+        words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0"]
         environment = {**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None
@@ -332,7 +332,7 @@ def beside(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             "alone": lambda stop: stop.wait(options.seconds),
             "delete": delete,
             "register": command("register", gallery, str(folder / "model2"), "--force"),
-            "backfill": command("backfill", gallery, "--probes", "0"),
+            "backfill": command("backfill", gallery),
             "alone_again": lambda stop: stop.wait(options.seconds),
         }
         for name, work in works.items():

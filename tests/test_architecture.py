@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli import SECTIONS
 
 SOURCE = Path(holdfast.__file__).parent
 
@@ -232,6 +234,21 @@ def test_no_drawers_and_no_giants():
         assert len(file.read_text(encoding="utf-8").splitlines()) <= 600, file
 
 
+def test_a_name_is_of_one_file_and_of_one_class():
+    """A verb's file has the verb's name, which is often that of the module that does the work. A method has the name of
+    its key, its card and its test."""
+    verbs = {name.replace("-", "_") for names in SECTIONS.values() for name in names}
+    files, classes = Counter[str](), Counter[str]()
+    for file in SOURCE.rglob("*.py"):
+        if file.name != "__init__.py" and not (file.parent.name == "cli" and file.stem in verbs):
+            files[file.name] += 1
+        if file.name != "openapi_schema.py":  # its classes are named as the records of HTTP that they describe
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            classes.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    twice = {name for name, times in (files + classes).items() if times > 1}
+    assert not twice
+
+
 def test_public_names_resolve_and_are_documented():
     before_the_stub = {
         "METHODS", "DSimplex", "Encoder", "FitOptions", "Gallery", "HoldfastError", "ImageSet", "Preprocess",
@@ -268,7 +285,7 @@ def test_every_module_has_a_docstring():
             assert importlib.import_module(module.name).__doc__, module.name
 
 
-def test_every_method_has_a_card_and_a_recipe():
+def test_every_method_has_a_card():
     from holdfast.train.methods import METHODS
 
     root = SOURCE.parents[1]
@@ -277,4 +294,3 @@ def test_every_method_has_a_card_and_a_recipe():
         for part in ("**Idea.**", "**Loss", "**Kept between tasks.**", "**Extra cost.**", "**Deviations.**"):
             assert part in card, (name, part)
         assert bool(method.reconstruction) == ("reconstruction" in card or "adapted" in card), name
-        assert (root / "recipes" / "cifar100-10" / f"{name}.toml").exists()

@@ -22,7 +22,7 @@ from holdfast.bridges.choice import (
     ranked,
 )
 from holdfast.bridges.maps import QueryMap, mapped_queries
-from holdfast.bridges.scores import SAME, ScoreScale
+from holdfast.bridges.score_scale import SAME, ScoreScale
 from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.vectors.lengths import unit

@@ -1,16 +1,16 @@
 """CUB-200-2011: 180 bird classes for training, the last 20 for open-set evaluation."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.data.cache import read_listing
 from holdfast.train.data.images import ImageSet
 from holdfast.train.data.listing import (
-    Listing,
+    FileListing,
     check_complete,
     list_class_folders,
     list_named_files,
-    read_number_pairs,
     read_rows,
 )
 from holdfast.train.data.root import require_in_folder, resolve_path
@@ -68,21 +68,21 @@ def cub20(
     return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
 
 
-def list_files_180(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+def list_files_180(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> FileListing:
     """The files that ``cub180`` reads; their number is checked."""
     listing = _listing(root, split, path, TRAIN_CLASSES)
     check_complete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
     return listing
 
 
-def list_files_20(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+def list_files_20(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> FileListing:
     """The files that ``cub20`` reads; their number is checked."""
     listing = _listing(root, split, path, TEST_CLASSES)
     check_complete(listing, images=IMAGES_20[split], classes=20, incomplete=incomplete)
     return listing
 
 
-def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
+def _listing(root: Path, split: str, path: str, classes: range) -> FileListing:
     if split not in IMAGES_180:
         raise unknown_name("split of CUB-200-2011", split, IMAGES_180)
     top = resolve_path(root, path)
@@ -105,7 +105,7 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     return list_named_files(top / "images", named, [names[number] for number in classes])
 
 
-def _sorted_listing(folder: Path, classes: range) -> Listing:
+def _sorted_listing(folder: Path, classes: range) -> FileListing:
     """The files of a split whose classes are folders, such as ``181.Worm_eating_Warbler``."""
     names = {}
     for entry in sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
@@ -137,3 +137,12 @@ def _numbered(file: Path) -> list[tuple[int, str]]:
             raise HoldfastError(f"{file}: a number and a name expected on each line, found {number!r}")
         pairs.append((int(number), name))
     return pairs
+
+
+def read_number_pairs(file: Path) -> Iterator[tuple[int, int]]:
+    """The first two fields of each line, both whole numbers."""
+    for first, second in read_rows(file, 2):
+        try:
+            yield int(first), int(second)
+        except ValueError:
+            raise HoldfastError(f"{file}: two whole numbers expected, found {first} {second}") from None

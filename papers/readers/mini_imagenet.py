@@ -6,7 +6,7 @@ from typing import Literal
 from holdfast.core.errors import unknown_name
 from holdfast.train.data.cache import read_listing
 from holdfast.train.data.images import ImageSet
-from holdfast.train.data.listing import Listing, check_complete, list_class_folders
+from holdfast.train.data.listing import FileListing, check_complete, list_class_folders
 from holdfast.train.data.root import require_in_folder, resolve_path
 
 FOLDER = "mini-imagenet"
@@ -55,7 +55,7 @@ def miniimagenet20(
     return read_listing(listing, root, name=f"miniimagenet20-{classes}-{split}", size=size)
 
 
-def _list_files(top: Path, split: str, wnids: tuple[str, ...]) -> Listing:
+def _list_files(top: Path, split: str, wnids: tuple[str, ...]) -> FileListing:
     if not (top / split).is_dir():
         require_in_folder(top, f"{split}/{wnids[0]}", "miniImageNet is expected there as train/WNID and val/WNID")
     return list_class_folders(top / split, wnids)

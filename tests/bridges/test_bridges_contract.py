@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
 from holdfast.bridges.export import export_npz
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.bridges.trial import Trial, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_tensors, write_tensors

@@ -5,6 +5,7 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -44,15 +45,19 @@ def _without_digits(line):
     return " ".join(re.sub(r"[\d.]+", "0", line).split())
 
 
-def test_the_example_of_known_items(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("file", "start"),
+    [("titles.npz", "Better than keeping the old model: "), ("views.npz", "Recommended: two-stage@50")],
+)
+def test_the_examples_of_known_items(file, start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = [text for text in CODE if "titles.npz" in text]
+    (code,) = [text for text in CODE if f'savez("{file}"' in text]
     exec(compile(code, "docs/check.md", "exec"), {})
-    (commands,) = [text for language, text in BLOCKS if not language and "--known-items" in text]
+    (commands,) = [text for language, text in BLOCKS if not language and f"--known-items {file}" in text]
     for line in commands.splitlines():
         result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
         assert result.exit_code in (0, 1, 3), result.output  # not always enough, and a bridge is judged by check
-    assert result.stdout.startswith("Better than keeping the old model: ")
+    assert result.stdout.startswith(start)
     assert "known items are a stand-in for real queries" in " ".join(result.stdout.split())
 
 
@@ -60,10 +65,10 @@ def test_options_exist():
     verbs = get_command(app).commands  # type: ignore[attr-defined]
     known = {
         name
-        for verb in ("check", "check-mixed", "check-history", "bridge", "embed")
+        for verb in ("check", "check-mixed", "check-history", "compare", "bridge", "embed")
         for option in verbs[verb].params
         for name in option.opts
     }
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - {"--body-file"}  # of the reader's own tools
+    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - {"--body-file", "--through-check"}  # of other tools
     assert used
     assert used <= known

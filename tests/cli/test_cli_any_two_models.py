@@ -78,7 +78,7 @@ def overlap(found: list[list[str]], wanted: list[list[str]]) -> float:
 
 
 def test_a_gallery_in_python(vectors, files, tmp_path):
-    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"]) as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
         version = gallery.register(new_vectors=files["new"])
         assert version.bridges[0]["pairs"] == PAIRS
@@ -96,7 +96,7 @@ def test_an_attached_store_in_python(vectors, files, store, tmp_path):
 def test_by_commands(kind, vectors, files, request, holdfast, holdfast_json, tmp_path):
     gallery = tmp_path / "gallery"
     if kind == "gallery":
-        holdfast("gallery", "create", gallery, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "create", gallery, "--vectors", files["old"])
         holdfast("gallery", "add", gallery, files["old"], "--version", "1")
     else:
         url = f"qdrant:{request.getfixturevalue('store')}"
@@ -118,7 +118,7 @@ def test_pairs_that_are_not_items(vectors, files, holdfast, holdfast_json, tmp_p
     np.savez(tmp_path / "new.npz", features=np.concatenate([items, vectors["queries"]]), ids=[*ids.astype(str), *names])
     np.savez(tmp_path / "old.npz", features=vectors["old queries"], ids=names)
     for place in ("a", "b"):
-        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"], "--mode", "exact")
+        holdfast("gallery", "create", tmp_path / place, "--vectors", files["old"])
         holdfast("gallery", "add", tmp_path / place, files["old"], "--version", "1")
     words = ("--new-vectors", tmp_path / "new.npz")
     said = holdfast("gallery", "register", tmp_path / "a", *words)
@@ -148,7 +148,7 @@ def test_a_ready_bridge(kind, vectors, files, store, tmp_path):
     """Fitted before, without the gallery: for a gallery, and for an attached store."""
     Bridge.fit(new=vectors["new"][:PAIRS], old=vectors["old"][:PAIRS], kind=kind).save(tmp_path / "b")
     few = feature_set("few", vectors["new"][:3], None, ["0", "1", "2"])
-    with Gallery.create(tmp_path / "gallery", vectors=files["old"], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "gallery", vectors=files["old"]) as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(vectors["old"]))
         (record,) = gallery.register(new_vectors=few, bridge=str(tmp_path / "b")).bridges
         assert record["kind"] == kind

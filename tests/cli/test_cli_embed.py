@@ -56,8 +56,8 @@ def test_two_models_from_images_to_a_verdict(folder, holdfast, holdfast_json, tm
 def test_ids_are_those_of_gallery_add(folder, holdfast, tmp_path):
     pytest.importorskip("qdrant_edge")
     holdfast("embed", folder / "old", folder / "queries", "--out", tmp_path / "q.npz")
-    holdfast("gallery", "create", tmp_path / "g", "--model", folder / "old", "--mode", "exact")
-    holdfast("gallery", "add", tmp_path / "g", folder / "queries", "--quiet")
+    holdfast("gallery", "create", tmp_path / "g", "--model", folder / "old")
+    holdfast("gallery", "add", tmp_path / "g", folder / "queries")
     stored = np.load(tmp_path / "q.npz")
     with Gallery.open(tmp_path / "g") as gallery:
         assert gallery.stats()["items"] == len(stored["ids"])
@@ -65,7 +65,7 @@ def test_ids_are_those_of_gallery_add(folder, holdfast, tmp_path):
             (hit,) = gallery.search(vector=vector, k=1)
             assert hit.id == name
             assert hit.score == pytest.approx(1, abs=1e-5)
-    text = holdfast("gallery", "add", tmp_path / "g", tmp_path / "q.npz", "--version", "1", "--quiet")
+    text = holdfast("gallery", "add", tmp_path / "g", tmp_path / "q.npz", "--version", "1")
     assert "ignored" not in text  # the model's hash is not metadata
 
 

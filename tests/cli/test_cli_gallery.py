@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from holdfast import Encoder, Preprocess, build_backbone
+from holdfast import Encoder, Gallery, Preprocess, build_backbone
 from holdfast.cli.version_text import describe_numbers
 from holdfast.core.errors import HoldfastError
 
@@ -27,8 +27,8 @@ def shown(tmp_path):
 
 def test_through_an_upgrade(holdfast, holdfast_json, tiny_run, shown, tmp_path):
     models, folder = tiny_run / "models", tmp_path / "g"
-    made = holdfast_json("gallery", "create", folder, "--model", models / "01", "--mode", "exact")
-    assert (made["mode"], made["version"]["number"], made["version"]["slots"]) == ("exact", 1, 6)
+    made = holdfast_json("gallery", "create", folder, "--model", models / "01")
+    assert (made["engine"], made["version"]["number"], made["version"]["slots"]) == ("embedded", 1, 6)
     found = json.loads(
         holdfast("gallery", "add", folder, shown, "--labels-from-folders", "--meta", "shop=north", "--json", status=1)
     )
@@ -143,7 +143,7 @@ def test_a_network_of_ones_own_code(process, holdfast, shown, tmp_path, monkeypa
 
 def test_conditions_of_one_field(holdfast, holdfast_json, tiny_run, shown, tmp_path):
     folder = tmp_path / "g"
-    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01", "--mode", "exact")
+    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01")
     image = shown / "kind0" / "00.png"
     for label, price in (("3", 1), ("4", 5), ("true", 9)):
         other = tmp_path / f"{price}.png"
@@ -167,9 +167,9 @@ def test_conditions_of_one_field(holdfast, holdfast_json, tiny_run, shown, tmp_p
 
 def test_a_stopped_rollback_is_not_reported_as_finished(holdfast, tiny_run, shown, tmp_path, monkeypatch):
     folder = tmp_path / "g"
-    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01", "--mode", "exact")
+    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01")
     stopped = {"version": 2, "newest": 1, "moved": 3, "dropped": 0, "finished": False}
-    monkeypatch.setattr("holdfast.cli.gallery_maintenance.run_maintenance", lambda *given, **options: stopped)
+    monkeypatch.setattr(Gallery, "rollback", lambda *given, **options: stopped)
     text = holdfast("gallery", "rollback", folder, status=1)
     assert "was removed" not in text
     with pytest.raises(HoldfastError, match="--drop does not go with --cancel"):

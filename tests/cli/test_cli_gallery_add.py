@@ -21,7 +21,7 @@ def images(folder, *names):
 
 @pytest.fixture
 def gallery(holdfast, tiny_run, tmp_path):
-    holdfast("gallery", "create", tmp_path / "g", "--model", tiny_run / "models" / "01", "--mode", "exact")
+    holdfast("gallery", "create", tmp_path / "g", "--model", tiny_run / "models" / "01")
     return tmp_path / "g"
 
 
@@ -66,7 +66,7 @@ def test_ctrl_c_says_what_is_stored(gallery, holdfast, monkeypatch, tmp_path):
 
     from holdfast.cli import app
 
-    done = CliRunner().invoke(app, ["gallery", "add", str(gallery), str(images(tmp_path / "a", "1.png")), "-q"])
+    done = CliRunner().invoke(app, ["gallery", "add", str(gallery), str(images(tmp_path / "a", "1.png"))])
     assert done.exit_code == 130
     assert "interrupted; 1 of 1 images are stored" in done.stderr
 
@@ -74,7 +74,7 @@ def test_ctrl_c_says_what_is_stored(gallery, holdfast, monkeypatch, tmp_path):
 def test_a_model_of_vectors_says_so_and_not_a_hundred_times(holdfast, tmp_path):
     encoder = Encoder(build_backbone("identity", in_channels=8), 8, preprocess=VectorInput(8))
     encoder.save_pretrained(tmp_path / "model")
-    holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "model", "--mode", "exact")
+    holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "model")
     shown = images(tmp_path / "shown", *(f"{number}.png" for number in range(12)))
     from typer.testing import CliRunner
 

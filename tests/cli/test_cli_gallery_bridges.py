@@ -30,8 +30,8 @@ def two_models(tmp_path):
 @pytest.fixture
 def filled(two_models, holdfast):
     folder = two_models / "g"
-    holdfast("gallery", "create", folder, "--model", two_models / "old", "--mode", "exact")
-    holdfast("gallery", "add", folder, two_models / "old.npz", "--version", "1", "--quiet")
+    holdfast("gallery", "create", folder, "--model", two_models / "old")
+    holdfast("gallery", "add", folder, two_models / "old.npz", "--version", "1")
     return folder
 
 
@@ -44,16 +44,16 @@ def test_register_search_versions_and_stats(filled, two_models, holdfast, holdfa
     new = two_models / "new.npz"
     with pytest.raises(HoldfastError, match=r"features of 24 numbers, the gallery's have 16\); 0 items of version 1"):
         holdfast("gallery", "register", filled, two_models / "new")
-    printed = fits(holdfast("gallery", "register", filled, two_models / "new", "--new-vectors", new, "--quiet"))
+    printed = fits(holdfast("gallery", "register", filled, two_models / "new", "--new-vectors", new))
     assert re.search(r"version 1: (rotation|local) from 400 pairs; overlap@10 0\.", printed)
     assert re.search(
         r"expected exposure of its items: [01]\.\d\d at 1, [01]\.\d\d at 10 \(not found without\)", printed
     )
     assert "1 = shown as often as after re-embedding" in printed
-    holdfast("gallery", "add", filled, new, "--version", "2", "--quiet", "--meta", "n=1")
-    holdfast("gallery", "add", filled, two_models / "old.npz", "--version", "1", "--quiet", "--meta", "n=2")
+    holdfast("gallery", "add", filled, new, "--version", "2", "--meta", "n=1")
+    holdfast("gallery", "add", filled, two_models / "old.npz", "--version", "1", "--meta", "n=2")
     np.savez(two_models / "some.npz", features=np.load(new)["features"][:200], ids=np.arange(200))
-    holdfast("gallery", "add", filled, two_models / "some.npz", "--version", "2", "--quiet")
+    holdfast("gallery", "add", filled, two_models / "some.npz", "--version", "2")
 
     (record,) = holdfast_json("gallery", "versions", filled)[1]["bridges"]
     assert (record["version"], record["pairs"]) == (1, 400)

@@ -1,7 +1,6 @@
 """``holdfast gallery add`` of vectors that somebody has already."""
 
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -10,8 +9,6 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery, item_files
-from holdfast.service import served_gallery
-from holdfast.service.admin_tasks import TASKS
 from holdfast.train.encoders import Encoder, Preprocess, VectorInput, build_backbone
 
 pytest.importorskip("qdrant_edge")
@@ -38,7 +35,7 @@ def stretching_model(folder):
 @pytest.fixture
 def gallery(tmp_path):
     """Two versions with features of 15 numbers, stored as they are."""
-    with Gallery.create(tmp_path / "g", images_model(tmp_path / "1", 1), mode="exact") as made:
+    with Gallery.create(tmp_path / "g", images_model(tmp_path / "1", 1)) as made:
         made.register(images_model(tmp_path / "2", 2))
     return tmp_path / "g"
 
@@ -46,13 +43,6 @@ def gallery(tmp_path):
 @pytest.fixture
 def rows():
     return np.random.default_rng(1).standard_normal((9, DIM)).astype(np.float32)
-
-
-def ask_here(folder, command, on_progress=None, **arguments):
-    """What a service would do, given and giving JSON."""
-    with Gallery.open(folder) as opened:
-        given = json.loads(json.dumps(arguments))
-        return json.loads(json.dumps(TASKS[command](opened, threading.Event(), print, **given)))
 
 
 def cosines(rows, query):
@@ -88,39 +78,21 @@ def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast
     assert {hit["id"] for hit in near} == {"101", "102"}
 
 
-@pytest.mark.parametrize("through_service", [False, True])
-def test_vectors_that_a_model_embeds(holdfast, holdfast_json, monkeypatch, tmp_path, through_service):
+def test_what_a_model_takes_is_embedded_first(holdfast, holdfast_json, tmp_path):
+    """The vectors that it takes could be stored as features by mistake, where both have one size."""
     encoder = stretching_model(tmp_path / "v0")
-    said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0", "--mode", "exact")
+    said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0")
     assert f"add {tmp_path / 'g'} FILE.npz --version 1" in said
-    stored = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
-    np.savez(tmp_path / "old.npz", features=stored, ids=np.arange(5))
-    if through_service:
-        monkeypatch.setattr(served_gallery, "is_served", lambda folder: True)
-        monkeypatch.setattr(served_gallery, "run_on_server", ask_here)
-    words = ("--version", 1, "--embed")
-    assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", *words)["added"] == 5
-    carried = stored @ encoder.projection.weight.detach().numpy().T
+    taken = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
+    np.savez(tmp_path / "old.npz", features=taken, ids=np.arange(5))
+    with pytest.raises(HoldfastError, match=r"of 6 numbers, .* may be what its model takes: run holdfast embed"):
+        holdfast("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)
+    holdfast("embed", tmp_path / "v0", tmp_path / "old.npz", "--out", tmp_path / "new.npz")
+    assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "new.npz", "--version", 1)["added"] == 5
+    carried = taken @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:
         hits = {int(hit.id): hit.score for hit in opened.search(vector=carried[0], k=5)}
     assert [hits[n] for n in range(5)] == pytest.approx(cosines(carried, carried[0]).tolist(), abs=1e-5)
-    assert np.abs(cosines(carried, carried[0]) - cosines(stored, stored[0])).max() > 0.1  # the two can be told apart
-
-
-def test_what_may_be_input_or_feature_must_be_said(holdfast, holdfast_json, tmp_path):
-    stretching_model(tmp_path / "own")
-    with Gallery.create(tmp_path / "g", tmp_path / "own", mode="exact"):
-        pass
-    np.savez(tmp_path / "a.npz", features=np.eye(6), ids=np.arange(6))
-    words = ("gallery", "add", tmp_path / "g", tmp_path / "a.npz", "--version", 1)
-    with pytest.raises(HoldfastError, match=r"both input and features of version 1 have 6 numbers; say --embed"):
-        holdfast(*words)
-    scores = []
-    for said in ("--embed", "--no-embed"):
-        assert holdfast_json(*words, said)["added"] == 6
-        with Gallery.open(tmp_path / "g") as opened:
-            scores.append(abs(opened.search(id="0", k=5)[0].score))
-    assert scores[0] > 0.01 > scores[1]  # P turns the axes towards each other; as features they stay apart
 
 
 def test_a_parquet_in_blocks(gallery, rows, holdfast_json, monkeypatch, tmp_path):
@@ -160,13 +132,12 @@ def test_refusals(gallery, rows, holdfast, monkeypatch, tmp_path):
         ("a.npz",): r"--version must say which version made these vectors; there are 1, 2",
         ("a.npz", "--version", 3): r"unknown version '3'",
         ("a.npz", "--version", 1, "--label", "cup"): r"more than one of its labels, --label",
-        ("a.npz", "--version", 1, "--embed"): r"version 1 embeds no vectors; leave out --embed",
         ("a.npz", "--version", 1, "--labels-from-folders"): r"goes with images",
         ("a.npz", "small.npz", "--version", 1): r"vectors are added by a command of their own",
         ("small.npz", "--version", 1): r"vectors of 7 numbers, but version 1 has features of 15; is --version",
         ("nameless.npz", "--version", 1): r"has no ids; write ids in it",
         ("none.npz", "--version", 1): r"none.npz: no such file",
-        ("pictures", "--version", 1): r"--version and --embed go with a file of vectors",
+        ("pictures", "--version", 1): r"--version goes with a file of vectors",
     }.items():
         with pytest.raises(HoldfastError, match=reason):
             holdfast("gallery", "add", gallery, *words)

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from holdfast.cli import app, show
 from papers.stationary import PAGES as RESULT_PAGES
 from papers.stationary.__main__ import app as study
 
@@ -41,3 +41,19 @@ def test_nothing_is_cut_off(words):
     _, _, summaries = result.stdout.partition("\nCommands:\n")
     cut = [line for line in summaries.splitlines() if re.search(r"(\.\.\.|…)$", line)]
     assert not cut
+
+
+def test_an_option_of_other_verbs_is_answered_with_these():
+    result = CliRunner().invoke(app, ["check", "--rate", "3"])
+    assert result.exit_code == 2
+    assert "No such option: --rate; it is an option of gallery backfill, gallery rollback" in result.output
+    assert "it is an option of" not in CliRunner().invoke(app, ["check", "--nonesuch"]).output
+
+
+QUIET_WORDS = ((["-q", "ls", "methods"], True), (["ls", "methods", "--quiet"], True), (["ls", "methods"], False))
+
+
+@pytest.mark.parametrize(("words", "quiet"), QUIET_WORDS)
+def test_quiet_may_stand_before_or_after_the_verb(words, quiet):
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert show.quiet is quiet

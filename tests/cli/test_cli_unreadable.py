@@ -110,7 +110,7 @@ def test_split_folders(tmp_path):
 def test_gallery_add_follows_the_same_rules(tiny_run, tmp_path):
     pytest.importorskip("qdrant_edge")
     gallery = tmp_path / "g"
-    create = run("gallery", "create", gallery, "--model", tiny_run / "models" / "01", "--mode", "exact")
+    create = run("gallery", "create", gallery, "--model", tiny_run / "models" / "01")
     assert create[2] == 0
     top = photos(tmp_path / "photos", "bus", "tram")
     spoil(top)

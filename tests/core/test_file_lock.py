@@ -32,14 +32,6 @@ def test_the_lock_is_released_after_an_error(tmp_path):
     acquire_lock(tmp_path / "lock", busy=HoldfastError("in use")).release()
 
 
-def test_a_lock_can_be_released_in_another_thread(tmp_path):
-    lock = acquire_lock(tmp_path / "lock")
-    thread = threading.Thread(target=lock.release)
-    thread.start()
-    thread.join()
-    acquire_lock(tmp_path / "lock", busy=HoldfastError("in use")).release()
-
-
 def test_threads_wait_for_each_other(tmp_path):
     inside, most, turns = [], [], []
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from holdfast import Encoder, HoldfastError, VectorInput, build_backbone, embed
-from holdfast.embedders.image_source import ImageSource
 from holdfast.vectors import write_features
 from holdfast.vectors.feature_files import read_features
 
@@ -72,8 +71,6 @@ def test_nothing_is_embedded_where_a_file_is_known_to_be_unusable(photos, model,
         embed(model, tmp_path, batch_size=1, progress=lambda done, total: seen.append(done))
     assert not seen
     assert len(embed(model, tmp_path, skip_unreadable=True).skipped) == 2
-    with pytest.raises(HoldfastError, match="no images in the ImageSource"):
-        embed(model, ImageSource((), (), None))
 
 
 def test_vectors(vector_model, tmp_path):

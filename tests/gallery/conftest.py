@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ import torch
 from PIL import Image
 from postgres_server import PostgresServer, installed_server
 
-from holdfast.gallery.engines import ENGINES
-from holdfast.gallery.engines.qdrant_engine import QdrantEngine
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.scenarios import SlotRegistry
 
@@ -170,24 +167,6 @@ def postgres_server() -> Iterator[PostgresServer]:
     server.remove()
 
 
-class OneAtATime:
-    """Qdrant's client in local mode, which a server would be: its arrays are not made for several threads."""
-
-    def __init__(self, client: object) -> None:
-        self._client, self._lock = client, threading.RLock()
-
-    def __getattr__(self, name: str) -> object:
-        value = getattr(self._client, name)
-        if not callable(value):
-            return value
-
-        def call(*arguments: object, **options: object) -> object:
-            with self._lock:
-                return value(*arguments, **options)
-
-        return call
-
-
 def skip_without_postgres() -> None:
     """Skip a test for which there is no server; with HOLDFAST_NEED_POSTGRES, as in CI, it fails instead."""
     if installed_server() is None:
@@ -196,33 +175,14 @@ def skip_without_postgres() -> None:
 
 
 @pytest.fixture(scope="session")
-def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
-    """The address of an engine by its kind.
-
-    HOLDFAST_TEST_POSTGRES and HOLDFAST_TEST_QDRANT name servers to test with; without, PostgreSQL is started here, and
-    Qdrant's client runs in its local mode, which compares every vector in this process.
-    """
+def address_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The address of an engine by its kind. HOLDFAST_TEST_POSTGRES names a server; without, one is started here."""
 
     def address(kind: str) -> str:
         if kind == "embedded":
             pytest.importorskip("qdrant_edge")
             return kind
-        if kind == "qdrant":
-            pytest.importorskip("qdrant_client")
-            return os.environ.get("HOLDFAST_TEST_QDRANT") or "local:"
         pytest.importorskip("psycopg")
         return os.environ.get("HOLDFAST_TEST_POSTGRES") or request.getfixturevalue("postgres_server").url
 
-    clients = {}
-
-    def local(place, folder, indexed):
-        from qdrant_client import QdrantClient
-
-        if place.namespace not in clients:
-            clients[place.namespace] = OneAtATime(QdrantClient(":memory:"))
-            clients[place.namespace].close = lambda: None  # a server outlives its clients
-        return QdrantEngine(clients[place.namespace], place, indexed=indexed)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENGINES, "local", local)
-        yield address
+    return address

@@ -154,7 +154,7 @@ def pages(gallery: Any, query: np.ndarray, size: int, **options: Any) -> list[st
 def test_pages_are_parts_of_one_list(store, request, model, tmp_path):
     query = ROWS[4]["vector"]
     if store == "gallery":
-        opened: Any = Gallery.create(tmp_path / "g", model, mode="exact", device="cpu")
+        opened: Any = Gallery.create(tmp_path / "g", model, device="cpu")
         opened.add(Item(row["id"], vector=row["vector"], metadata=row["fields"]) for row in ROWS)
     else:
         opened = AttachedGallery.attach(tmp_path / "g", request.getfixturevalue(store), model)

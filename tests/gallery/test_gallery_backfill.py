@@ -1,20 +1,15 @@
 """Items embedded again by a newer version: which, in what order, how fast, and what they are afterwards."""
 
-import contextlib
 import threading
 import time
-import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from holdfast import Gallery
-from holdfast.core.errors import HoldfastError, UnavailableError
-from holdfast.embedders import on_ray
-from holdfast.embedders.batches import EmbeddedItems
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, backfill, reembed
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.version_models import batch_sizes
@@ -37,8 +32,7 @@ def upgraded(model_folders, picture_files, tmp_path):
         yield gallery
 
 
-@pytest.mark.parametrize("order", ["oldest", "most-hit"])
-def test_no_list_of_all_items_is_made(upgraded, monkeypatch, order):
+def test_no_list_of_all_items_is_made(upgraded, monkeypatch):
     """At ten million items such a list takes gigabytes, and sorting it stops searches for half a minute."""
     read = Catalogue.read
 
@@ -48,25 +42,9 @@ def test_no_list_of_all_items_is_made(upgraded, monkeypatch, order):
         return rows
 
     monkeypatch.setattr(Catalogue, "read", few)
-    assert upgraded.backfill(order=order, probes=5).progress.moved == 40
+    assert upgraded.backfill().progress.moved == 40
     upgraded.delete(["bare"])
     assert upgraded.rollback()["moved"] == 40
-
-
-def test_probes_are_the_first_readable_items_by_the_hash_of_their_ids(upgraded, picture_files, monkeypatch):
-    """Also if the first that are read from the catalogue are not enough."""
-    names = sorted((file.stem for file in picture_files), key=lambda name: (zlib.crc32(name.encode()), name))
-    read = backfill.prepare_image
-
-    def refuse_first(encoder, path):
-        if Path(path).stem in names[:13]:
-            raise HoldfastError(f"{path}: not readable")
-        return read(encoder, path)
-
-    monkeypatch.setattr(backfill, "prepare_image", refuse_first)
-    for most, wanted in ((1, names[13:14]), (3, names[13:16]), (20, names[13:33]), (100, names[13:])):
-        probes = backfill.AccuracyProbes(upgraded._state, upgraded.newest(), most).probes
-        assert [probe.id for probe in probes] == wanted
 
 
 def versions_of(gallery, ids):
@@ -96,15 +74,13 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
     assert (again.progress.moved, again.progress.total) == (0, 0)
 
 
-@pytest.mark.parametrize("probes", [0, 5])
-def test_all_items_are_counted_at_every_tenth_only(upgraded, monkeypatch, probes):
-    """Also without probes, after an earlier call has measured accuracy."""
+def test_all_items_are_counted_at_every_tenth_only(upgraded, monkeypatch):
     upgraded.backfill(limit=1)
     monkeypatch.setattr(reembed, "batch_sizes", lambda encoder: replace(batch_sizes(None), reembed=1))
     counts, batches = [], []
     count = backfill._count
     monkeypatch.setattr(backfill, "_count", lambda *words: counts.append(0) or count(*words))
-    done = upgraded.backfill(probes=probes, progress=batches.append)
+    done = upgraded.backfill(progress=batches.append)
     assert (done.progress.moved, len(batches)) == (39, 40)
     assert 10 <= len(counts) <= 13
 
@@ -137,33 +113,9 @@ def test_each_version_is_searched_by_the_share_of_items_it_holds(upgraded, pictu
     assert shares() == [1.0]
 
 
-def test_accuracy_is_nearest_neighbour_by_label(upgraded, model_folders, picture_files, pictures):
-    """Against plain loops over full features, before and after."""
-    encoders = [Encoder.from_pretrained(folder) for folder in model_folders[:2]]
-    old, new = (encoder.encode(pictures[:40]).numpy().astype(np.float64) for encoder in encoders)
-    labels = [file.parent.name for file in picture_files]
-
-    def accuracy(gallery):
-        right = 0
-        for n, query in enumerate(new):
-            scores = gallery @ query
-            scores[n] = -2  # itself; the item without a label does not count
-            right += labels[int(scores.argmax())] == labels[n]
-        return right / 40
-
-    assert accuracy(old) != accuracy(new)
-    done = upgraded.backfill()
-    assert done.accuracy[0] == (0.0, pytest.approx(accuracy(old)))
-    assert done.accuracy[-1] == (pytest.approx(40 / 41), pytest.approx(accuracy(new)))
-    assert [round(share, 3) for share, _ in done.accuracy] == [0.0, round(32 / 41, 3), round(40 / 41, 3)]
-    record = upgraded.backfill_record()
-    assert [(point["share"], point["accuracy"]) for point in record["accuracy"]] == done.accuracy
-    assert (record["to"], record["running"], record["without_image"]) == (2, False, 1)
-
-
-def test_oldest_first(upgraded, model_folders, picture_files):
+def test_oldest_first_without_bridges(upgraded, model_folders, picture_files):
     upgraded.add([Item("second", path=picture_files[0])])
-    upgraded.register(model_folders[2], force=True)
+    upgraded.register(model_folders[2], force=True, bridge="none")
     upgraded.add([Item("late", path=picture_files[0])], version=1)
     assert upgraded.backfill(limit=3).progress.moved == 3
     found = versions_of(upgraded, [file.stem for file in picture_files])
@@ -171,22 +123,6 @@ def test_oldest_first(upgraded, model_folders, picture_files):
     done = upgraded.backfill(2, limit=100)
     assert (done.to, done.progress.moved) == (2, 38)  # version 3's three stay there: a backfill leads forward
     assert versions_of(upgraded, ["000", "003", "late", "second"]) == {"000": 3, "003": 2, "late": 2, "second": 2}
-
-
-def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
-    for n, times in ((5, 3), (30, 2), (11, 1)):
-        for _ in range(times):
-            assert upgraded.search(pictures[n], version=1, k=1)[0].id == f"{n:03d}"
-    upgraded.search(vector=np.ones(32), version=1, k=1, filter={"n": 11})
-    upgraded.search(vector=np.ones(32), version=1, k=1, filter={"n": 11})  # 11 is now ahead of 30, level with 5
-    upgraded.close()
-    with Gallery.open(tmp_path / "g") as gallery:
-        assert gallery.backfill(order="most-hit", limit=2).progress.moved == 2
-        assert versions_of(gallery, ["005", "011", "030", "000"]) == {"005": 2, "011": 2, "030": 1, "000": 1}
-        gallery.delete(["030"])
-        assert gallery._state.catalogue.read("SELECT id FROM hits ORDER BY id") == [("005",), ("011",)]
-        gallery.backfill(order="most-hit", limit=1)
-        assert versions_of(gallery, ["000"]) == {"000": 2}
 
 
 def by_errors(gallery, among):
@@ -210,11 +146,11 @@ def moved_order(gallery, **options):
         rows = gallery._state.catalogue.read("SELECT id FROM items WHERE version = ?", (state.to,))
         seen.extend(sorted({name for (name,) in rows} - set(seen)))
 
-    gallery.backfill(order="uncertain", probes=0, rate=1.5, progress=note, **options)
+    gallery.backfill(rate=1.5, progress=note, **options)
     return seen
 
 
-def test_most_uncertain_first(upgraded, model_folders, picture_files, pictures, monkeypatch):
+def test_what_the_bridges_serve_worst_comes_first(upgraded, model_folders, picture_files, pictures, monkeypatch):
     """Over two older versions with a bridge each."""
     upgraded.add([Item(f"b{n}", image=pictures[50 + n], path=picture_files[n]) for n in range(12)], version=2)
     upgraded.register(model_folders[2], force=True, bridge="rotation")
@@ -225,8 +161,7 @@ def test_most_uncertain_first(upgraded, model_folders, picture_files, pictures, 
     assert moved_order(upgraded, limit=12) == expected[:12]
     # A second call computes the order of what is left anew.
     assert moved_order(upgraded, limit=5) == sorted(expected[:12]) + expected[12:17]
-    assert upgraded.backfill_record()["order"] == "uncertain"
-    assert upgraded.backfill(order="uncertain", probes=0).progress.left == 0
+    assert upgraded.backfill().progress.left == 0
 
 
 def test_versions_without_a_bridge_come_last(upgraded, model_folders, picture_files, pictures, monkeypatch):
@@ -241,33 +176,12 @@ def test_versions_without_a_bridge_come_last(upgraded, model_folders, picture_fi
     assert moved_order(upgraded) == [*sorted(expected[:41]), "b1", "b2"]
 
 
-def test_uncertain_needs_a_bridge(upgraded, model_folders, tmp_path):
-    with pytest.raises(HoldfastError, match="version 2 has no bridge to an older version"):
-        upgraded.backfill(order="uncertain")
-    assert upgraded.stats()["versions"][1]["items"] == 0
-    upgraded.register(model_folders[2], force=True, bridge="rotation")
-    (tmp_path / "g" / "versions" / "0003" / "bridges" / "to-0001" / "bridge.json").write_text("{}")
-    with pytest.raises(HoldfastError, match=r"to-0001: changed since it was fitted \(sha256 differs\); restore it"):
-        upgraded.backfill(order="uncertain")
-    upgraded.backfill(order="oldest", probes=0)
-    assert upgraded.stats()["versions"][2]["items"] == 40
-
-
-def test_counts_are_written_when_they_become_many(upgraded, monkeypatch):
-    monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 30)
-    upgraded.search(vector=np.ones(32), version=1, k=29)
-    assert upgraded._state.catalogue.read("SELECT * FROM hits") == []
-    upgraded.search(vector=np.ones(32), version=1, k=41)
-    assert sum(count for _, count in upgraded._state.catalogue.read("SELECT * FROM hits")) == 70
-
-
 def test_a_rate_is_kept(upgraded):
     started, times = time.monotonic(), []
-    done = upgraded.backfill(rate=20, limit=20, probes=0, progress=lambda s: times.append(s.progress.seconds_left))
+    done = upgraded.backfill(rate=20, limit=20, progress=lambda s: times.append(s.progress.seconds_left))
     assert done.progress.moved == 20
     assert time.monotonic() - started >= 0.95
     assert times[0] is None
-    assert done.accuracy == []
     assert done.progress.seconds_left == 0
 
 
@@ -277,8 +191,6 @@ def test_it_goes_on_where_it_was_stopped(upgraded):
     assert (first.progress.moved, first.progress.left) == (8, 32)
     second = upgraded.backfill()
     assert (second.progress.moved, second.progress.left) == (32, 0)
-    assert second.accuracy[:2] == first.accuracy
-    assert len(second.accuracy) > 2
 
 
 def test_what_others_changed_meanwhile_is_left_alone(upgraded, monkeypatch, pictures):
@@ -292,7 +204,7 @@ def test_what_others_changed_meanwhile_is_left_alone(upgraded, monkeypatch, pict
         return embed(*given)
 
     monkeypatch.setattr(upgraded.models, "image_vectors", meanwhile)
-    done = upgraded.backfill(probes=0)
+    done = upgraded.backfill()
     assert (done.progress.moved, done.progress.changed, done.progress.left) == (38, 2, 0)
     assert upgraded.get(["000", "001"]) == {"001": {"version": 1, "label": "other", "metadata": {}, "path": None}}
     assert sorted(hit.id for hit in upgraded.search(pictures[0], k=100)).count("001") == 1
@@ -318,7 +230,6 @@ def test_images_that_cannot_be_read_stay(upgraded, tmp_path):
 def test_refusals(upgraded):
     for options, reason in (
         ({"to": 7}, "unknown version '7'"),
-        ({"order": "newest"}, "unknown order 'newest'"),
         ({"rate": 0}, "above 0"),
         ({"rate": float("nan")}, "above 0"),
         ({"limit": 0}, "at least 1"),
@@ -332,60 +243,7 @@ def test_refusals(upgraded):
             upgraded.backfill()
         with pytest.raises(HoldfastError, match="of this gallery is running"):
             upgraded.rollback()
-        seen.append(upgraded.backfill_record()["running"])
+        seen.append(state.progress.moved)
 
     upgraded.backfill(limit=1, progress=second)
-    assert seen == [True, True]
-
-
-def test_hits_are_added_to_the_counts_of_items_that_exist(upgraded):
-    catalogue = upgraded._state.catalogue
-    odd = ['it\'s "odd" \\ 鳥', " 7 ", "7"]
-    upgraded.add([Item(name, vector=[1.0] * upgraded.newest().stored_dim) for name in odd])
-    catalogue.add_hits({odd[0]: 2, odd[1]: 1, "no such item": 5})
-    catalogue.add_hits({odd[0]: 3, odd[2]: 1})
-    assert dict(catalogue.read("SELECT id, count FROM hits", ())) == {odd[0]: 5, odd[1]: 1, odd[2]: 1}
-
-
-def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, monkeypatch):
-    def full(counts):
-        raise UnavailableError("the disk is full")
-
-    monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(upgraded._state.catalogue, "add_hits", full)
-        assert len(upgraded.search(pictures[0], k=5)) == 5
-    upgraded.search(pictures[0], k=1)
-    assert upgraded._state.catalogue.read("SELECT sum(count) FROM hits") == [(1,)]
-
-
-def test_a_limit_on_a_cluster_does_not_count_unreadable_images(model_folders, picture_files, tmp_path, monkeypatch):
-    """The cluster is this process: only what is given to it and taken from it counts here."""
-    embedder = Encoder.from_pretrained(model_folders[1])
-
-    class Cluster:
-        device = "cpu"
-
-        def embed(self, work, preprocess, on_done):
-            for number, files in work.shards:
-                rows, reasons = np.zeros((len(files.places), embedder.dim), dtype=np.float32), {}
-                for row, path in enumerate(files.places):
-                    try:
-                        rows[row] = embedder.encode([path]).numpy()[0]
-                    except HoldfastError as error:
-                        reasons[row] = str(error)
-                yield number, EmbeddedItems(rows, reasons)
-
-    monkeypatch.setattr(on_ray, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
-    files = [tmp_path / f"{n}.png" for n in range(12)]
-    for file, picture in zip(files, picture_files, strict=False):
-        file.write_bytes(picture.read_bytes())
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
-        gallery.add(Item(file.stem, path=file) for file in files)
-        gallery.register(model_folders[1], force=True, bridge="none")
-        for file in files[:5]:
-            file.write_bytes(b"no image")
-        done = gallery.backfill_on_ray("auto", limit=5, probes=0).progress
-        assert (done.moved, done.unreadable) == (5, 5)
-        done = gallery.backfill_on_ray("auto", probes=0).progress
-        assert (done.moved, done.unreadable) == (2, 5)
+    assert seen == [0, 1]

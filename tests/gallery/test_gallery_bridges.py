@@ -11,7 +11,7 @@ import torch
 
 from holdfast import Gallery
 from holdfast.bridges import Bridge
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
 from holdfast.gallery.version_bridges import VersionBridges
@@ -20,7 +20,7 @@ from holdfast.train.encoders.compact import change_basis, compact_basis
 from holdfast.vectors import feature_set
 
 pytest.importorskip("qdrant_edge")
-ENGINES = ("embedded", "postgresql", "qdrant")
+ENGINES = ("embedded", "postgresql")
 ITEMS, PAIRS = 160, 120
 
 
@@ -55,7 +55,7 @@ class Mixed:
         self.stored = {}
         rng = np.random.default_rng(0)
         seen = np.zeros((0, 32))
-        self.gallery = Gallery.create(folder, models[0], engine=engine, mode="exact")
+        self.gallery = Gallery.create(folder, models[0], engine=engine)
         for number, model in enumerate(models, 1):
             if number > 1:
                 self.gallery.register(model, new_vectors=self.new_vectors(model, seen), bridge_pairs=PAIRS)
@@ -211,7 +211,7 @@ def test_a_bridge_is_read_once_by_many_threads(bridged_models, tmp_path, monkeyp
 @pytest.fixture
 def filled(bridged_models, tmp_path):
     """A gallery with 40 items of version 1 without images, their backbone features, and the folder."""
-    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", bridged_models[0]) as gallery:
         h = np.random.default_rng(3).standard_normal((40, 32))
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(full_features(bridged_models[0], h)))
         yield gallery, h, tmp_path
@@ -269,7 +269,7 @@ def test_options_that_cannot_be(filled, bridged_models, options, reason):
 
 def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
     rng = np.random.default_rng(8)
-    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", bridged_models[0]) as gallery:
         rows = full_features(bridged_models[0], rng.standard_normal((400, 32)))
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(rows))
         other = full_features(bridged_models[2], rng.standard_normal((400, 32)))
@@ -312,7 +312,7 @@ def pictured(model_folders, pictures, tmp_path):
         file.parent.mkdir(exist_ok=True)
         Image.fromarray(mixed[..., 0].astype(np.uint8)).save(file)
         items.append(Item(file.stem, path=file, label=f"class {number % 10}"))
-    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact", device="cpu") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         gallery.add(items)
         yield gallery
 
@@ -360,21 +360,6 @@ def test_slots_that_clash_are_bridged(pictured, model_folders, tmp_path):
     assert "without" not in version.checks[0]
     picture = tmp_path / "pictures" / "003.png"
     assert pictured.search(picture, k=1)[0].id == "003"
-
-
-def test_a_version_without_items_is_bridged_by_its_model(pictured, model_folders, tmp_path):
-    """After a complete backfill: the old model embeds the sample too, so that its version can still be added to."""
-    pictured.register(model_folders[1], bridge="none", force=True)
-    pictured.backfill(probes=0)
-    slots = {**Encoder.from_pretrained(model_folders[0]).info["slots"]}
-    owners = {"b": slots["owners"]["a"], "a": slots["owners"]["b"]}
-    model = turned_model(tmp_path / "clash", model_folders[0], 8, slots={**slots, "owners": owners})
-    version = pictured.register(model, force=True)
-    assert [record["version"] for record in version.bridges] == [1, 2]
-    assert version.bridges[0]["value"] > 0.9  # a rotation of the same features
-    picture = tmp_path / "pictures" / "003.png"
-    pictured.add([Item("old", image=picture)], version=1)
-    assert pictured.search(picture, k=1, indexed_by=1)[0].cosine > 0.95
 
 
 def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):

@@ -112,9 +112,8 @@ DAMAGE = {
     "no fields": lambda g: change(g, "DROP TABLE fields"),
     "an empty catalogue": lambda g: (g / "catalogue.sqlite").write_bytes(b""),
     "not a database": lambda g: (g / "catalogue.sqlite").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000),
-    "broken settings": lambda g: change(g, "UPDATE settings SET value = '{' WHERE name = 'mode'"),
+    "broken settings": lambda g: change(g, "UPDATE settings SET value = '{' WHERE name = 'engine'"),
     "an engine that is a number": lambda g: change(g, "UPDATE settings SET value = '3' WHERE name = 'engine'"),
-    "an unknown place": lambda g: change(g, "UPDATE settings SET value = '{\"x\": 1}' WHERE name = 'place'"),
     "a broken version": lambda g: change(g, "UPDATE versions SET record = '{'"),
     "a version of other fields": lambda g: change(g, "UPDATE versions SET record = '{\"a\": 1}'"),
     "a version that is a list": lambda g: change(g, "UPDATE versions SET record = '[]'"),
@@ -180,7 +179,7 @@ def test_a_catalogue_that_cannot_be_read_now_is_not_called_damaged(folder, monke
 def test_a_page_of_the_catalogue_that_is_damaged_is_found_by_a_later_call(folder):
     path = folder / "catalogue.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hits'").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'items'").fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     content = bytearray(path.read_bytes())
     content[(page - 1) * size : page * size] = b"\xff" * size

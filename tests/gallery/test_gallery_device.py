@@ -3,7 +3,6 @@
 ``cpu:0`` is a device of another name than the default, which every machine has.
 """
 
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +13,6 @@ from holdfast import Gallery
 from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.embedders.image_encoder import _NO_TF32, ImageEncoder
 from holdfast.gallery import Item
-from holdfast.gallery.backfill import AccuracyProbes
 from holdfast.gallery.version_models import BatchSizes, batch_sizes
 from holdfast.train.encoders import Encoder, encode_loop
 
@@ -81,6 +79,9 @@ def test_the_default_is_the_gpu_if_there_is_one(model_folders, tmp_path, monkeyp
         with Gallery.open(tmp_path / "g") as gallery:
             assert gallery.device == "auto"  # decided when a model is loaded
             assert gallery.models.encoder(gallery.newest()).device == device
+    monkeypatch.setenv("HOLDFAST_DEVICE", "cpu")
+    with Gallery.open(tmp_path / "g") as gallery:
+        assert gallery.device == "cpu"
 
 
 def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
@@ -110,7 +111,7 @@ def test_batches_and_passes_of_the_size_for_the_device(
 ):
     """Batches of 7 and 5 items, passes of at most 3 images."""
     monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 3 * 16 * 16)
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         for module in ("gallery", "reembed"):
             sizes = BatchSizes(add=7, reembed=5, queries=2)
             monkeypatch.setattr(f"holdfast.gallery.{module}.batch_sizes", lambda encoder, sizes=sizes: sizes)
@@ -121,7 +122,7 @@ def test_batches_and_passes_of_the_size_for_the_device(
         gallery.register(model_folders[1], force=True)
         passes.clear()
         told.clear()
-        gallery.backfill(probes=0, progress=lambda state: told.append(state.progress.moved))
+        gallery.backfill(progress=lambda state: told.append(state.progress.moved))
         assert told == [0, 5, 10, 15, 16]
         assert [count for count, _ in passes] == [3, 2, 3, 2, 3, 2, 1]
         told.clear()
@@ -145,7 +146,7 @@ def test_an_id_given_twice_in_several_passes(model_folders, pictures, tmp_path, 
         Item("again", image=pictures[4]),
         Item("again", image=pictures[5]),
     ]
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         assert gallery.add(given, refused=lambda item, error: refused.append(item.id)) == 5
         assert refused == ["bad last"]
         for name, picture in (("bad last", 1), ("other", 2), ("image", 3), ("again", 5)):
@@ -153,22 +154,6 @@ def test_an_id_given_twice_in_several_passes(model_folders, pictures, tmp_path, 
             assert (best.id, best.score) == (name, pytest.approx(1, abs=1e-5))
         assert gallery.search(vector=vector, k=1)[0].id == "vector"
         assert gallery.stats()["versions"][0]["vectors"] == 5
-
-
-def test_probes_do_not_depend_on_how_many_are_embedded_at_once(model_folders, picture_files, tmp_path, monkeypatch):
-    root = tmp_path / "pictures"
-    shutil.copytree(picture_files[0].parents[1], root)
-    files = sorted(root.glob("*/*.png"))
-    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
-        gallery.add(labelled(files))
-        for file in files[::3]:
-            file.write_bytes(b"not an image any more")
-        found = []
-        for images in (1, 4, 1000):
-            monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", images * 16 * 16)
-            found.append([probe.id for probe in AccuracyProbes(gallery._state, gallery.newest(), most=20).probes])
-        assert found[0] == found[1] == found[2]
-        assert len(found[0]) == 20
 
 
 def test_a_gpu_without_free_memory(model_folders, picture_files, pictures, tmp_path, monkeypatch):
@@ -187,7 +172,7 @@ def test_a_gpu_without_free_memory(model_folders, picture_files, pictures, tmp_p
                 ),
                 lambda: gallery.register(model_folders[1]),
             ):
-                with pytest.raises(UnavailableError, match=r"not enough free memory to embed; .* \(--device cpu"):
+                with pytest.raises(UnavailableError, match=r"free memory to embed; .* \(HOLDFAST_DEVICE=cpu"):
                     step()
         assert [one.number for one in gallery.versions()] == [1]
         assert gallery.get(["a"]) == {}

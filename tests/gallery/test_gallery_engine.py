@@ -13,7 +13,6 @@ from holdfast.gallery import open_engine
 from holdfast.gallery.engines import embedded_engine as embedded
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.engine import new_engine_address
-from holdfast.gallery.engines.qdrant_engine import QdrantEngine
 from holdfast.gallery.filters import matches, parse_filter
 
 FILTERS = [
@@ -34,13 +33,9 @@ FILTERS = [
 ]
 
 
-KINDS = list(itertools.product(["embedded", "postgresql", "qdrant"], ["exact", "hnsw"]))
-
-
-@pytest.fixture(params=KINDS, ids="-".join)
+@pytest.fixture(params=["embedded", "postgresql"])
 def engine(request, address_of, tmp_path):
-    kind, mode = request.param
-    made = open_engine(new_engine_address(address_of(kind)), tmp_path / "vectors", mode)
+    made = open_engine(new_engine_address(address_of(request.param)), tmp_path / "vectors")
     made.create("v0001", 8)
     yield made
     for collection in made.collections():
@@ -89,8 +84,7 @@ def test_pages_of_equal_vectors_fit_together(engine):
     keys = (1 + rng.permutation(len(vectors))).tolist()
     for start in range(0, len(keys), 20):  # as if stored in another order than the keys
         engine.upsert("v0001", keys[start : start + 20], vectors[start : start + 20], [{}] * 20)
-    # Nothing is indexed yet, so that all vectors are compared; only a Qdrant server decides that itself.
-    for exact in (True,) if isinstance(engine, QdrantEngine) else (True, False):
+    for exact in (True, False):  # nothing is indexed yet, so that all vectors are compared
         whole = [one.key for one in engine.search("v0001", vectors[0], 120, exact=exact)]
         scores = dict(zip(keys, vectors @ vectors[0], strict=True))
         assert whole == sorted(keys, key=lambda key: (-scores[key], key))
@@ -101,7 +95,7 @@ def test_pages_of_equal_vectors_fit_together(engine):
 def test_counting_stops_no_search(tmp_path):
     """No Python thread runs during a call of qdrant-edge, and stats, metrics and every write count."""
     pytest.importorskip("qdrant_edge")
-    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors")
     made.create("v0001", 4)
     vectors = np.random.default_rng(0).standard_normal((10_000, 4)).astype(np.float32)
     for first in (1, 10_001, 20_001):
@@ -167,12 +161,13 @@ def test_filtered_searches_of_the_graph_find_the_nearest(tmp_path, monkeypatch, 
     """Few neighbours in the graph match the filter; without an index of the field a fifth of the nearest were found."""
     pytest.importorskip("qdrant_edge")
     monkeypatch.setattr(embedded_process, "_FULL_SCAN_BELOW", 1)  # the graph is searched, not all that match
-    monkeypatch.setattr(embedded, "FIELD_INDEX_UP_TO", 10_000 if indexed_at_once else -1)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((3000, 64)).astype(np.float32)
     fields = [{"part": i % 20, "name": f"n{i % 20}"} for i in range(len(vectors))]
-    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors")
     made.create("v0001", 64)
+    if not indexed_at_once:
+        made.upsert("v0001", [5000], vectors[:1], [{}])  # only fields of the first write are indexed then
     made.upsert("v0001", range(1, 3001), vectors, fields)
     filters = [parse_filter(given, {"part", "name"}) for given in ({"part": 3}, {"name": "n3"})]
 
@@ -200,7 +195,7 @@ def test_a_large_collection_is_searched_by_4_bit_copies_and_scored_in_float32(tm
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((4000, 16)).astype(np.float32)
     vectors[:, 0] = 9 + vectors[:, 0]  # one number is much larger than the others
-    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors")
     made.create("v0001", 16)
     made.upsert("v0001", range(4000), vectors, [{}] * 4000)
     with monkeypatch.context() as patch:
@@ -232,7 +227,7 @@ def test_a_large_collection_is_searched_by_4_bit_copies_and_scored_in_float32(tm
 def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):
     """The second collection of the embedded engine is created by another process."""
     pytest.importorskip("qdrant_edge")
-    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "exact")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors")
     made.create("v0001", 8)
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", "/bin/false")
@@ -256,7 +251,7 @@ def test_a_write_is_synced_without_the_flush_that_stops_other_threads(tmp_path, 
     flush = embedded.EdgeEngine._flush
     monkeypatch.setattr(embedded.EdgeEngine, "_flush", lambda self, name: flushed.append(name) or flush(self, name))
     rows = np.eye(8, dtype=np.float32)
-    engine = embedded.EdgeEngine(tmp_path / "v", indexed=False)
+    engine = embedded.EdgeEngine(tmp_path / "v")
     engine.create("a", 8)
     for n in range(8):
         synced.clear()
@@ -272,6 +267,6 @@ def test_a_write_is_synced_without_the_flush_that_stops_other_threads(tmp_path, 
     engine.close()
     assert flushed == ["a", "a"]
     for folder, left in (("killed", [0, 1, 2, 4, 5, 6, 7]), ("v", [0, 1, 2, 6, 7])):
-        engine = embedded.EdgeEngine(tmp_path / folder, indexed=False)
+        engine = embedded.EdgeEngine(tmp_path / folder)
         assert sorted(engine.fetch("a", range(8))) == left
         engine.close()

@@ -51,7 +51,7 @@ def test_from_fit_to_search(slots, images, tmp_path):
     owners = [Encoder.from_pretrained(folder).info["slots"]["owners"] for folder in (first, second)]
     assert [len(one) for one in owners] == [4, 6]
     assert owners[0].items() <= owners[1].items()
-    gallery = Gallery.create(tmp_path / "gallery", first, mode="exact", device="cpu")
+    gallery = Gallery.create(tmp_path / "gallery", first, device="cpu")
     gallery.add(Item(f"old {i}", image=images.images[i]) for i in range(20))
     version = gallery.register(second)
     assert (version.number, version.slots) == (2, slots)
@@ -72,7 +72,7 @@ def test_models_whose_slots_clash_are_refused(images, two_models, tmp_path):
     renamed = replace(images, class_names=tuple(f"other {name}" for name in images.class_names))
     first, second, *others = images.class_names
     swapped = replace(images, class_names=(second, first, *others))
-    gallery = Gallery.create(tmp_path / "gallery", two_models[0], mode="exact", device="cpu")
+    gallery = Gallery.create(tmp_path / "gallery", two_models[0], device="cpu")
     for other, reason in ((renamed, "slot 0 has two owners"), (swapped, "owns slot .* in one model and slot")):
         _, model = fitted_twice(other, tmp_path / other.class_names[0])
         with pytest.raises(HoldfastError, match=f"cannot be compared with those of version 1 .*{reason}"):
@@ -93,7 +93,7 @@ def test_models_without_a_simplex_are_taken_without_slots(images, two_models, tm
         fit(encoder, method, task, images, options=OPTIONS)
         assert "slots" not in encoder.info
         encoder.save_pretrained(folder)
-    gallery = Gallery.create(tmp_path / "gallery", folders[0], mode="exact", device="cpu")
+    gallery = Gallery.create(tmp_path / "gallery", folders[0], device="cpu")
     with pytest.raises(HoldfastError, match="has class slots, they have not"):
         gallery.register(two_models[0])
     assert gallery.register(folders[1]).slots is None

@@ -27,7 +27,7 @@ def engine(tmp_path):
     from holdfast.gallery.engines.embedded_engine import EdgeEngine
 
     (tmp_path / "vectors").mkdir()
-    made = EdgeEngine(tmp_path / "vectors", indexed=False)
+    made = EdgeEngine(tmp_path / "vectors")
     made.create("v0001", 4)
     made.upsert("v0001", [1], np.eye(1, 4, dtype=np.float32), [{}])
     yield made

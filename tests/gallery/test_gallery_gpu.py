@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def pair(request, model_folders, tmp_path):
     """The same gallery on the CPU and on the GPU."""
     with (
-        Gallery.create(tmp_path / "cpu", model_folders[0], mode="exact", device="cpu") as on_cpu,
-        Gallery.create(tmp_path / "gpu", model_folders[0], mode="exact", device=request.param) as on_gpu,
+        Gallery.create(tmp_path / "cpu", model_folders[0], device="cpu") as on_cpu,
+        Gallery.create(tmp_path / "gpu", model_folders[0], device=request.param) as on_gpu,
     ):
         assert on_gpu.models.encoder(on_gpu.newest()).on_gpu
         yield on_cpu, on_gpu
@@ -52,7 +52,7 @@ def test_through_an_upgrade(pair, model_folders, picture_files, pictures):
         assert verdicts[0] == verdicts[1]
         same_answers(*pair, pictures)
         assert [weights_of(one) for one in pair] == [{"cpu"}, {"cuda"}]
-    moved = [gallery.backfill(probes=0).progress.moved for gallery in pair]
+    moved = [gallery.backfill().progress.moved for gallery in pair]
     assert moved == [40, 40]
     same_answers(*pair, pictures)
     for gallery in pair:
@@ -61,7 +61,7 @@ def test_through_an_upgrade(pair, model_folders, picture_files, pictures):
 
 
 def test_filled_on_one_device_and_searched_on_the_other(model_folders, picture_files, pictures, tmp_path):
-    with Gallery.create(tmp_path / "g", model_folders[2], mode="exact", device="cuda") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[2], device="cuda") as gallery:
         gallery.add(Item(file.stem, path=file) for file in picture_files)
     scores = {}
     for device in ("cuda", "cpu"):
@@ -74,7 +74,7 @@ def test_filled_on_one_device_and_searched_on_the_other(model_folders, picture_f
 def test_an_image_has_one_vector_whatever_the_batch(model_folders, pictures, tmp_path):
     """Convolutions are computed in float32; what the process had set is as before afterwards."""
     before = torch.backends.cudnn.conv.fp32_precision
-    with Gallery.create(tmp_path / "g", model_folders[2], mode="exact", device="cuda") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[2], device="cuda") as gallery:
         gallery.add(Item(str(n), image=picture) for n, picture in enumerate(pictures))
         for n in range(20):
             (best,) = gallery.search(pictures[n], k=1)

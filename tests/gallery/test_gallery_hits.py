@@ -2,8 +2,7 @@
 
 import re
 
-from holdfast.gallery.gallery_items import Hit
-from holdfast.gallery.searching import Hits
+from holdfast.gallery.gallery_items import Hit, Hits
 
 
 def test_hits_are_a_table_without_paths():

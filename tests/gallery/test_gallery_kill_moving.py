@@ -24,7 +24,7 @@ with Gallery.open(folder, device="cpu") as gallery:
         if len(gallery.versions()) == 1:
             gallery.register(model, bridge="none")  # so that scores are plain cosines
             note("registered")
-        done = gallery.backfill(probes=20, progress=lambda state: note("moved", state.progress.moved))
+        done = gallery.backfill(progress=lambda state: note("moved", state.progress.moved))
         if gallery.models.rollback_version is None:
             note("backfilled", done.progress.moved)
         gallery.rollback(progress=lambda state: note("back", state.moved))

@@ -33,7 +33,7 @@ def test_killed_while_a_model_is_registered(model_folders, picture_files, pictur
     folder = tmp_path / "g"
     (query,) = Encoder.from_pretrained(model_folders[0]).encode(pictures[100]).numpy()
     ids = [f"{copy}/{n}" for copy in range(3) for n in range(40)]
-    with Gallery.create(folder, model_folders[0], mode="exact") as gallery:
+    with Gallery.create(folder, model_folders[0]) as gallery:
         gallery.add(
             Item(one, path=picture_files[int(one.split("/")[1])], label=f"c{int(one.split('/')[1]) % 4}") for one in ids
         )

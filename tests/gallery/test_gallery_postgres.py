@@ -24,8 +24,8 @@ def address(address_of):
     return address_of("postgresql")
 
 
-def made_engine(address, tmp_path, mode="hnsw", **options):
-    return open_engine(new_engine_address(address, **options), tmp_path, mode)
+def made_engine(address, tmp_path, **options):
+    return open_engine(new_engine_address(address, **options), tmp_path)
 
 
 def asked(engine, statement, *values):
@@ -110,21 +110,19 @@ def test_each_of_several_collections_is_searched_with_fewer_candidates(address, 
     engine.close()
 
 
-def test_sizes_that_pgvector_does_not_take(address, tmp_path):
-    with_index, without = made_engine(address, tmp_path), made_engine(address, tmp_path, "exact")
-    with pytest.raises(HoldfastError, match="vectors of 4001 numbers: pgvector takes 4,000 here; in exact mode"):
-        with_index.create("v0001", 4001)
-    with_index.create("v0001", 4000)
-    with_index.upsert("v0001", [1], np.ones((1, 4000), dtype=np.float32), [{}])
-    assert with_index.build_index("v0001")
-    without.create("v0001", 16_000)
-    without.upsert("v0001", [1], np.ones((1, 16_000), dtype=np.float32), [{}])
-    assert without.search("v0001", np.ones(16_000, dtype=np.float32), 1) == [(1, 16_000)]
-    with pytest.raises(HoldfastError, match=r"vectors of 16001 numbers: pgvector takes 16,000 here$"):
-        without.create("v0002", 16_001)
-    for engine in (with_index, without):
+def test_sizes_that_pgvector_takes(address, tmp_path):
+    """Vectors of more than 4,000 numbers get no index: all of them are compared."""
+    engine = made_engine(address, tmp_path)
+    for dim, indexed in ((4000, True), (16_000, False)):
+        engine.create("v0001", dim)
+        engine.upsert("v0001", [1], np.ones((1, dim), dtype=np.float32), [{}])
+        assert engine.unindexed("v0001") == indexed
+        assert engine.build_index("v0001") is indexed
+        assert engine.search("v0001", np.ones(dim, dtype=np.float32), 1) == [(1, dim)]
         engine.drop("v0001")
-        engine.close()
+    with pytest.raises(HoldfastError, match="vectors of 16001 numbers: pgvector takes at most 16,000"):
+        engine.create("v0001", 16_001)
+    engine.close()
 
 
 def test_galleries_share_a_server(address, model_folders, tmp_path):
@@ -132,7 +130,7 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
     for number, gallery in enumerate(galleries):
         gallery.add([Item(f"{number}", vector=np.ones(32))])
     assert [[hit.id for hit in one.search(vector=np.ones(32))] for one in galleries] == [["0"], ["1"]]
-    namespace = galleries[0]._state.catalogue.setting("place")["namespace"]
+    namespace = galleries[0]._state.catalogue.setting("namespace")
     galleries[0].close()
     with pytest.raises(HoldfastError, match=f"the namespace {namespace} is in use"):
         Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=namespace)
@@ -140,8 +138,6 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
     for bad in ("Upper", 'quote"', "a.b", "", "1st", "x" * 41):
         with pytest.raises(HoldfastError, match="use at most 40 small letters"):
             Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=bad)
-    with pytest.raises(HoldfastError, match="shards are for a Qdrant cluster"):
-        Gallery.create(tmp_path / "c", model_folders[0], engine=address, shards=2)
 
 
 def test_open_elsewhere(address, tmp_path, monkeypatch):
@@ -160,7 +156,7 @@ OLDER = r"older than its vectors \(postgresql://.*, holdfast_\w+\), which anothe
 def copied(address, model_folders, tmp_path):
     """A gallery of three items and an older copy of its folder, both closed."""
     vectors = np.eye(32)[:6]
-    with Gallery.create(tmp_path / "g", model_folders[0], engine=address, mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address) as gallery:
         gallery.add([Item(f"{i}", vector=vectors[i]) for i in range(3)])
     return tmp_path / "g", shutil.copytree(tmp_path / "g", tmp_path / "copy"), vectors
 
@@ -196,7 +192,7 @@ def test_an_older_copy_that_is_all_that_is_left(copied):
     folder, copy, vectors = copied
     with Gallery.open(folder) as gallery:
         gallery.add([Item("3", vector=vectors[3])])
-        schema = gallery._state.catalogue.setting("place")["namespace"]
+        schema = gallery._state.catalogue.setting("namespace")
         engine = gallery._state.engine
         with sqlite3.connect(copy / "catalogue.sqlite") as catalogue:
             ((key,),) = catalogue.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchall()
@@ -287,7 +283,7 @@ def test_a_password_is_never_kept(url, model_folders, tmp_path):
 def test_no_server_there_is_one_line(tmp_path):
     for url in (f"postgresql://me@/db?host={tmp_path}", "postgresql://here/db?nonsense=1"):
         with pytest.raises(HoldfastError) as caught:
-            open_engine(EngineAddress(url, "x"), tmp_path, "exact")
+            open_engine(EngineAddress(url, "x"), tmp_path)
         assert "\n" not in str(caught.value)
         assert str(caught.value).startswith(url)
 
@@ -295,7 +291,7 @@ def test_no_server_there_is_one_line(tmp_path):
 def test_a_restart_in_the_middle_of_ingest(postgres_server, model_folders, tmp_path):
     """The server is stopped at once, twice; writer and reader wait for it, and all that was acknowledged is there."""
     told, stop, wrong = [], threading.Event(), []
-    with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url, mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url) as gallery:
         gallery.add([Item("first", vector=np.ones(32))])
 
         def write():

@@ -203,8 +203,6 @@ def test_folders_that_do_not_fit(model_folders, tmp_path):
         Gallery.open(tmp_path)
     with pytest.raises(HoldfastError, match="unknown gallery engine 'nosuch'; known: embedded"):
         Gallery.create(tmp_path / "g", model_folders[0], engine="nosuch:x")
-    with pytest.raises(HoldfastError, match="unknown gallery mode"):
-        Gallery.create(tmp_path / "g", model_folders[0], mode="fast")
     assert not (tmp_path / "g").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -60,7 +60,7 @@ class Call(threading.Thread):
 @pytest.fixture
 def labelled(model_folders, picture_files, tmp_path):
     """40 images of four classes by version 1."""
-    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         gallery.add(Item(file.stem, path=file, label=file.parent.name) for file in picture_files)
         yield gallery
 
@@ -137,7 +137,7 @@ def test_the_verdict_is_the_one_without_others(model_folders, picture_files, pic
     """Stored vectors are read before the model embeds: what changes after that does not change the verdict."""
     verdicts = []
     for name, calls in (("alone", 0), ("beside", 1)):
-        with Gallery.create(tmp_path / name, model_folders[0], mode="exact") as gallery, monkeypatch.context() as patch:
+        with Gallery.create(tmp_path / name, model_folders[0]) as gallery, monkeypatch.context() as patch:
             gallery.add(Item(file.stem, path=file, label=file.parent.name) for file in picture_files)
             held = Held(patch, call=calls)
             registering = Call(gallery.register, model_folders[1], force=True)
@@ -264,7 +264,7 @@ def test_two_registrations_come_one_after_the_other(labelled, model_folders, mon
 def test_a_rollback_that_ends_while_a_model_embeds(labelled, model_folders, pictures, monkeypatch, call):
     """While the model embeds for version 1, or for version 2, version 2 is removed, with its verdict and bridge."""
     labelled.register(model_folders[1], force=True)
-    labelled.backfill(limit=20, probes=0)
+    labelled.backfill(limit=20)
     held = Held(monkeypatch, call)
     registering = Call(labelled.register, model_folders[2], force=True)
     assert held.reached.wait(SECONDS)
@@ -283,7 +283,7 @@ def test_a_rollback_that_ends_while_a_model_embeds(labelled, model_folders, pict
 
 def test_a_rollback_that_begins_while_a_model_embeds(labelled, model_folders, monkeypatch):
     labelled.register(model_folders[1], force=True)
-    labelled.backfill(probes=0)
+    labelled.backfill()
     held, stop = Held(monkeypatch), threading.Event()
     registering = Call(labelled.register, model_folders[2], force=True)
     assert held.reached.wait(SECONDS)

@@ -13,7 +13,7 @@ from holdfast.gallery import Item
 from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
-ENGINES = ("embedded", "postgresql", "qdrant")
+ENGINES = ("embedded", "postgresql")
 
 
 def features(folder, count, seed):
@@ -42,7 +42,7 @@ def assert_same(hits, query, ids, full, k):
 
 def three_versions(folder, model_folders, engine="embedded"):
     """A gallery of three versions with 200 items each, its ids and their full features."""
-    gallery = Gallery.create(folder, model_folders[0], engine=engine, mode="exact")
+    gallery = Gallery.create(folder, model_folders[0], engine=engine)
     ids, full = [], []
     for number, folder in enumerate(model_folders, 1):
         if number > 1:
@@ -103,7 +103,7 @@ def test_versions_are_searched_at_once_where_the_engine_can(mixed, monkeypatch):
 def test_images_equal_brute_force(model_folders, pictures, tmp_path):
     encoders = [Encoder.from_pretrained(folder) for folder in model_folders]
     ids, full = [], []
-    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         for number, (folder, encoder) in enumerate(zip(model_folders, encoders, strict=True)):
             if number:
                 gallery.register(folder)

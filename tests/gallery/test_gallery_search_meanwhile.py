@@ -51,31 +51,6 @@ def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
         assert again.search(vector=some[0], k=1)[0].id == "late"
 
 
-def test_searches_go_on_while_versions_are_registered(model_folders, pictures, tmp_path):
-    stop, counts, errors = threading.Event(), [], []
-    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
-        gallery.add([Item(f"p{i}", image=picture) for i, picture in enumerate(pictures[:20])])
-
-        def ask():
-            while not stop.is_set():
-                try:
-                    counts.append(len(gallery.search(pictures[0], k=100)))  # by whichever version is the newest
-                except Exception as error:
-                    errors.append(error)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        for number, folder in enumerate(model_folders[1:], 1):
-            gallery.register(folder)
-            gallery.add([Item(f"q{number}/{i}", image=picture) for i, picture in enumerate(pictures[:20])])
-        stop.set()
-        thread.join()
-        assert errors == []
-        assert counts == sorted(counts)
-        assert set(counts) <= {20, 40, 60}
-        assert len(gallery.search(pictures[0], k=100)) == 60
-
-
 def test_searches_do_not_wait_for_a_query_of_all_items(model_folders, tmp_path):
     """As a backfill and a rollback have them; this one takes a second or two and reads no item."""
     slow = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5000000) SELECT count(*) FROM n"

@@ -10,7 +10,6 @@ from holdfast.core.errors import UnavailableError
 from holdfast.gallery import Address, Item
 from holdfast.gallery.attached import open_source
 from holdfast.gallery.engines import postgres_engine as postgres
-from holdfast.gallery.engines import qdrant_engine as qdrant
 
 pytest.importorskip("fastapi")
 
@@ -49,22 +48,6 @@ def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_serve
             assert client.post("/v1/search/vector", json=question).status_code == 200
             assert client.post("/v1/items", json=items).json() == {"stored": 1, "version": 1}
             assert client.post("/v1/search/vector", json={**question, "k": 40}).json()["hits"][0]["id"] == "late"
-
-
-def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(qdrant, "RECONNECT_SECONDS", 0)
-
-    def away(*words, **options):
-        raise ConnectionError("refused")
-
-    with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
-        gallery.add([Item("a", vector=np.ones(32))])
-        client = gallery._state.engine._client
-        with monkeypatch.context() as patch:
-            patch.setattr(client, "query_points", away)
-            with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):
-                gallery.search(vector=np.ones(32))
-        assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["a"]
 
 
 def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server, monkeypatch):

@@ -121,22 +121,22 @@ class KeptBridges(dict):
 
 
 @pytest.mark.parametrize("bridge", ["none", "rotation"])
-@pytest.mark.parametrize("mode", ["exact", pytest.param("hnsw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("indexed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_register_backfill_and_rollback_under_searches(
-    model_folders, picture_files, pictures, tmp_path, mode, bridge, monkeypatch
+    model_folders, picture_files, pictures, tmp_path, indexed, bridge, monkeypatch
 ):
     bridges = KeptBridges(monkeypatch, model_folders) if bridge != "none" else None
-    if mode == "hnsw":
+    if indexed:
         monkeypatch.setattr("holdfast.gallery.state.INDEX_FROM", 35)  # so that indexes are built on the way
     full = {n: Encoder.from_pretrained(folder).encode(pictures).numpy() for n, folder in enumerate(model_folders, 1)}
     ids = [str(n) for n in range(40)]
-    with Gallery.create(tmp_path / "g", model_folders[0], mode=mode) as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         gallery.add(Item(name, path=file) for name, file in zip(ids, picture_files, strict=True))
         with Watch(gallery, full, ids, pictures, bridges) as watch:
             for folder in model_folders[1:]:
                 gallery.register(folder, bridge=bridge)
-                gallery.backfill(rate=100, limit=15, probes=0)
-                gallery.backfill(rate=200, probes=0)
+                gallery.backfill(rate=100, limit=15)
+                gallery.backfill(rate=200)
             assert gallery.rollback(rate=100)["newest"] == 2
             assert gallery.rollback()["newest"] == 1
         assert watch.wrong == []

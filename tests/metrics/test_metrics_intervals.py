@@ -231,6 +231,23 @@ def test_a_yes_is_rarely_false(monkeypatch, name):
         assert shares_of_yes(design, gain, gain, 300)["yes"] <= 0.04 + 3 * math.sqrt(0.025 * 0.975 / 300)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["independent, hit@1, 300 queries", "repeated, hit@1, 60 queries x 5", "classes, hit@1, 15 of 20"]
+)
+def test_a_yes_of_check_itself_is_rarely_false(monkeypatch, name):
+    monkeypatch.syspath_prepend(BENCH)
+    from false_yes import LOSS, checked, designs, shares_through_check
+
+    design = designs({})[name]
+    drawn = design(np.random.default_rng(0), 0.05)
+    result = checked(drawn, 0)
+    assert result.gain.value == pytest.approx(drawn.gains.mean())
+    assert result.distinct == len(np.unique(np.arange(len(drawn.gains)) if drawn.repeats is None else drawn.repeats))
+    for gain in (0.0, -LOSS):
+        assert shares_through_check(design, gain, 100)["yes"] <= 0.04 + 3 * math.sqrt(0.025 * 0.975 / 100)
+
+
 def test_a_plain_interval_would_often_be_wrong_and_a_true_gain_is_shown(monkeypatch):
     """So that the designs above can fail at all."""
     monkeypatch.syspath_prepend(BENCH)

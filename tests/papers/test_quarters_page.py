@@ -13,7 +13,6 @@ from papers.quarters.goals import signed
 from papers.quarters.page import PICTURES, TITLES, page
 from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
-from papers.quarters.settings_search import chosen_settings
 from papers.quarters.shares import Records, spread
 from papers.quarters.study_data import (
     KNOWN,
@@ -24,8 +23,6 @@ from papers.quarters.study_data import (
     TEXTS,
     UNSEEN,
 )
-from papers.quarters.trainees import HEAD, HOC, TURNED
-from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
 from papers.stationary.plots import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -126,13 +123,6 @@ def test_the_first_tables_follow_from_the_files(text, study):
     name = "distillation + bridge less plain + bridge: share of mAP kept by version 1's index"
     assert rows[name].endswith(f"| {' | '.join(cells)} |")
     assert f"n = {len(seeds_of('plain-bridge', 'plain-reembedded', study=study))}" in paragraph
-
-
-def test_networks_have_the_options_that_were_chosen_for_heads():
-    """But for the simplex: its options are the paper's, and those of a pilot with networks."""
-    for training in set(WHOLE_NETWORK.tries) - {HOC, TURNED}:
-        own, head = (chosen_settings(RESULTS / "quarters", one, training) for one in (WHOLE_NETWORK, HEAD))
-        assert (own.method, own.options) == (head.method, head.options)
 
 
 def test_numbers_over_seeds():

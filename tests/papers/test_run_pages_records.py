@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from papers.run_pages import read_run
-from papers.run_pages.records import flatten
 
 
 def written(folder, value):
@@ -68,14 +67,3 @@ def test_invalid_metrics(tmp_path, value, says):
         read_run(written(tmp_path, value))
     assert "metrics.json" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_invalid_recipe(tmp_path):
-    written(tmp_path, protocol([[0.5]]))
-    (tmp_path / "recipe.toml").write_text("= 3")
-    with pytest.raises(HoldfastError, match=r"recipe\.toml: not valid TOML"):
-        read_run(tmp_path)
-
-
-def test_flat_keys():
-    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {"a.b": 1, "a.c.d": 2, "e": [3]}

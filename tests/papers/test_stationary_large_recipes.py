@@ -37,20 +37,6 @@ def test_pretraining_recipes(name):
     assert [folder.rpartition("-")[2] for folder in planned] == ["simplex", "learnable"]
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("iam/")])
-def test_the_models_that_recipes_name_are_those_that_pretraining_makes(name):
-    scenario = read_study_recipe(name)["scenario"]
-    for model in [scenario["model"], *scenario.get("replace_with", [])]:
-        dataset, _, rest = model.partition("/")
-        backbone, classes, head = rest.rsplit("-", 2)
-        assert head == "{head}"
-        source = read_study_recipe(f"pretrain/{dataset}")
-        known = [source["backbone"]["name"], "senet18", "regnety_400mf"]
-        (own,) = [one for one in known if one.endswith(backbone)]
-        planned = plan_models([study_recipe(f"pretrain/{dataset}")], backbones=[own], classes=[int(classes)])
-        assert list(planned) == [model.replace("{head}", "simplex")]
-
-
 def draw_face(file, person, number):
     """A person is a set of proportions and colours; images differ in light, pose and noise."""
     own, random = np.random.default_rng([1, person]), np.random.default_rng([2, person, number])

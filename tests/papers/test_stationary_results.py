@@ -49,25 +49,6 @@ def test_a_winner_is_not_chosen_over_different_images(altered, tmp_path):
         PAGES["search"].rows(Results(tmp_path), EVERYTHING)
 
 
-def test_other_images_are_expected_where_the_recipes_name_others(altered, tmp_path):
-    tries = [run for run in PAGES["search"].runs() if run.method == "er"]
-    runs = [paper_run("er", 7), tries[0]]
-    for run, images in zip(runs, "ab"):
-        altered(run, data=on(train="same", query=images))
-    results = Results(tmp_path)
-    assert all(results.record(run) for run in runs)
-
-
-def test_a_record_of_another_version_is_named(altered, tmp_path):
-    run = paper_run("er", 7)
-    recipe = json.loads(json.dumps(dict(run.recipe.tables)))
-    recipe["train"]["warm_up"] = 5
-    path = altered(run, recipe=recipe)
-    with pytest.raises(HoldfastError, match="warm_up") as refused:
-        Results(tmp_path).record(run)
-    assert str(refused.value).startswith(f"{path}: ")
-
-
 @pytest.mark.parametrize("text", ["[]", "{}", '{"recipe": "er"}'])
 def test_what_is_no_record_is_named(altered, tmp_path, text):
     run = paper_run("er", 7)

@@ -3,13 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from holdfast.core.errors import HoldfastError
 from papers.run_pages import METHOD_NAMES
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS
-from papers.stationary.reproduce import _refuse_without_data
 from papers.stationary.result_page import EVERYTHING, Selection
 from papers.stationary.studies.validation_tries import METHODS
 from papers.stationary.table2 import CHOSEN, WITH, WITHOUT, near_the_paper, settings_of
@@ -46,21 +42,6 @@ def test_the_runs():
 def test_the_papers_settings_are_those_of_the_recipes():
     assert all(settings_of(method, "paper") == () for method in METHODS if method != OURS)
     assert settings_of(OURS, "paper") == CHOSEN[OURS][WITHOUT]
-
-
-def test_a_run_with_torch_kernels_is_not_one_with_the_fused_kernels():
-    graph = next(run for run in PAGE.runs() if run.recipe["train"]["executor"] == "graph")
-    tables = graph.recipe.tables
-    assert graph.is_of(tables)
-    assert not graph.is_of({**tables, "train": {**tables["train"], "executor": "fused"}})
-
-
-def test_what_a_record_needs_is_asked_for_before_the_first_run(tmp_path):
-    (tmp_path / "tinyimagenet32.npz").touch()
-    with pytest.raises(HoldfastError, match="has no mini-imagenet, which the scores of these runs need"):
-        _refuse_without_data(PAGE.runs()[:1], tmp_path)
-    (tmp_path / "mini-imagenet").mkdir()
-    _refuse_without_data(PAGE.runs()[:1], tmp_path)
 
 
 def test_what_the_summary_calls_reproduced_is_near_the_paper():

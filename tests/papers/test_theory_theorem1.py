@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.errors import HoldfastError
 from holdfast.train.geometry import DSimplex
 from papers.stationary.theorems import different_class, mean_cosine, same_class, sample_cap, study_caps
 from papers.stationary.theorems.closed_form import mean_distance, shrinkage
@@ -194,18 +193,3 @@ def test_limits_are_where_the_gap_changes_sign(d, old, new):
     assert str(largest_moves(d, old, old).average) == "0.0"  # not minus 0, which a table would show
     assert all(math.isnan(value) for value in largest_moves(d, new, old))
     assert largest_moves(d, math.pi, new) == (math.pi, math.pi)
-
-
-def test_refused_by_name():
-    for d in (1, 0, -3, True, 2.5):
-        with pytest.raises(HoldfastError, match="dimension"):
-            study_caps(d, 1.0, 0.5)
-    with pytest.raises(HoldfastError, match="old angle"):
-        study_caps(3, 0.0, 0.5)
-    with pytest.raises(HoldfastError, match="new angle"):
-        study_caps(3, 1.0, 3.15)
-    for samples in (0, -1, 1):
-        with pytest.raises(HoldfastError, match="samples"):
-            study_caps(3, 1.0, 0.5, samples=samples)
-    with pytest.raises(HoldfastError, match="moved"):
-        study_caps(3, 1.0, 0.5, moved=-0.1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from service_inputs import ADDRESS, png
+from service_inputs import ADDRESS, png, serving
 
 from holdfast.gallery import Gallery, Item
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
@@ -51,7 +51,7 @@ def filled(models: list[Path], pictures: np.ndarray, tmp_path_factory: pytest.Te
     root = tmp_path_factory.mktemp("service")
     for number, picture in enumerate(pictures):
         (root / f"{number}.png").write_bytes(png(picture))
-    with Gallery.create(root / "g", models[0], mode="exact") as made:
+    with Gallery.create(root / "g", models[0]) as made:
         made.add(
             Item(f"{'ab'[n % 2]}/{n}", path=root / f"{n}.png", label="ab"[n % 2], metadata={"price": n})
             for n in range(len(pictures))
@@ -68,7 +68,10 @@ def gallery(filled: Path, tmp_path: Path) -> Iterator[Gallery]:
 
 @pytest.fixture
 def make_client(gallery: Gallery) -> Iterator[Callable[..., "TestClient"]]:
-    """A client of the gallery's service, which is set up as the keywords say and runs until the test ends."""
+    """A client of the gallery's service, which is set up as the keywords say and runs until the test ends.
+
+    served: by a server with a port, which the verbs of ``holdfast gallery`` find.
+    """
     from starlette.testclient import TestClient
 
     from holdfast.service.access_control import AccessControl
@@ -77,8 +80,10 @@ def make_client(gallery: Gallery) -> Iterator[Callable[..., "TestClient"]]:
     with contextlib.ExitStack() as stack:
 
         def make(access: Any = None, **options: Any) -> "TestClient":
-            app = build_app(gallery, access=access or AccessControl({}), **options)
-            return stack.enter_context(TestClient(app, base_url=ADDRESS))
+            access = access or AccessControl({})
+            if options.pop("served", False):
+                return stack.enter_context(serving(gallery, access, **options))
+            return stack.enter_context(TestClient(build_app(gallery, access=access, **options), base_url=ADDRESS))
 
         yield make
 

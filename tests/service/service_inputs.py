@@ -1,7 +1,13 @@
-"""Bytes that the tests send to the service, and a reader of its metrics."""
+"""Bytes that the tests send to the service, a reader of its metrics, and a server in a thread."""
 
+import contextlib
 import io
+import socket
+import threading
+import time
 import zlib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -35,3 +41,27 @@ def metric_values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+@contextlib.contextmanager
+def serving(gallery: Any, access: Any, limits: Any = None) -> Iterator[Any]:
+    """A client of a gallery that is open in this process and served on a port, as ``holdfast serve`` does it."""
+    import httpx
+
+    from holdfast.gallery.folder import GalleryFolder
+    from holdfast.service.body_limits import Limits
+    from holdfast.service.server import gallery_server
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = gallery_server(gallery, listening, access=access, limits=limits or Limits())
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            while not GalleryFolder(gallery.folder).served.exists():
+                assert thread.is_alive()
+                time.sleep(0.01)
+            with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=60) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()

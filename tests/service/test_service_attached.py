@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from service_inputs import ADDRESS, png
+from service_inputs import png, serving
 from typer.testing import CliRunner
 
 from holdfast.cli import app
@@ -12,7 +12,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
 from holdfast.service.access_control import AccessControl
-from holdfast.service.app import build_app
 from holdfast.service.served_gallery import run_on_server
 from holdfast.service.server import serve
 from holdfast.train.encoders import Encoder, VectorInput, build_backbone
@@ -38,11 +37,7 @@ def attached(models, pictures, tmp_path):
 
 @pytest.fixture
 def client(attached, tmp_path):
-    from starlette.testclient import TestClient
-
-    with TestClient(
-        build_app(attached, access=AccessControl({}), socket_folder=tmp_path / "a"), base_url=ADDRESS
-    ) as made:
+    with attached.alone(), serving(attached, AccessControl({})) as made:
         yield made
 
 

@@ -64,7 +64,7 @@ def test_versions_have_their_bridges(bridged, client):
 
 
 def test_openapi_describes_both_figures(client):
-    hit = client.get("/v1/openapi.json").json()["components"]["schemas"]["Hit"]
+    hit = client.get("/v1/openapi.json").json()["components"]["schemas"]["SearchHit"]
     assert {"score", "cosine"} <= set(hit["required"])
     assert hit["properties"]["cosine"]["description"]
 
@@ -78,7 +78,7 @@ def test_no_request_registers_a_model(client):
 @pytest.fixture
 def served(gallery, make_client, tmp_path):
     """A client of the process that serves the gallery, and the gallery's folder."""
-    make_client(socket_folder=tmp_path / "g")
+    make_client(served=True)
     return ServedGallery(tmp_path / "g"), tmp_path / "g"
 
 
@@ -133,11 +133,3 @@ def test_register_refuses_and_nothing_changes(served, gallery, models, pictures,
     with pytest.raises(HoldfastError, match="unexpected keyword argument 'shape'"):
         run_on_server(folder, "register", model=str(models[1]), shape=3)
     assert [one.number for one in gallery.versions()] == [1]
-
-
-def test_backfill_by_uncertainty_while_it_is_served(bridged, make_client, tmp_path):
-    make_client(socket_folder=tmp_path / "g")
-    done = run_on_server(tmp_path / "g", "backfill", order="uncertain", limit=3, probes=0)
-    assert (done["order"], done["moved"], done["left"]) == ("uncertain", 3, 37)
-    with pytest.raises(HoldfastError, match="unknown order 'uncertainty'"):
-        run_on_server(tmp_path / "g", "backfill", order="uncertainty")

@@ -1,24 +1,22 @@
 """The verbs of ``holdfast gallery`` on a gallery that is being served: done by the process that serves it."""
 
-import contextlib
-import http.client
 import json
-import socket
+import os
+import shutil
 import threading
 
 import numpy as np
 import pytest
-from service_inputs import ADDRESS, png
+from service_inputs import png, serving
 from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
-from holdfast.service import admin_tasks, local_socket
+from holdfast.service import owner_tasks
 from holdfast.service.access_control import AccessControl, read_tokens
-from holdfast.service.app import build_app
 from holdfast.service.body_limits import Limits
-from holdfast.service.served_gallery import SOCKET, is_served, run_on_server
+from holdfast.service.served_gallery import ServerRecord, run_on_server
 
 
 def run_verb(*words, status=0):
@@ -30,8 +28,8 @@ def run_verb(*words, status=0):
 @pytest.fixture
 def served(gallery, make_client, tmp_path):
     """The folder of a gallery, and a client of its service."""
-    client = make_client(socket_folder=tmp_path / "g")
-    assert is_served(tmp_path / "g")
+    client = make_client(served=True)
+    assert ServerRecord.read(tmp_path / "g") is not None
     return tmp_path / "g", client
 
 
@@ -68,29 +66,13 @@ def test_look_add_search_and_delete(served, gallery, pictures, tmp_path, monkeyp
         CliRunner().invoke(app, ["gallery", "search", "g", "--id", "nowhere"], catch_exceptions=False)
 
 
-def test_a_command_may_not_name_the_device_of_a_served_gallery(served, gallery, models, pictures, tmp_path):
-    folder, _ = served
-    (tmp_path / "one.png").write_bytes(png(pictures[3]))
-    for words in (
-        ("add", folder, tmp_path / "one.png"),
-        ("search", folder, tmp_path / "one.png"),
-        ("register", folder, models[1]),
-        ("backfill", folder),
-        ("rollback", folder),
-    ):
-        with pytest.raises(HoldfastError, match=r"g: is being served, .* leave out --device cpu"):
-            CliRunner().invoke(app, ["gallery", *map(str, words), "--device", "cpu"], catch_exceptions=False)
-    assert [row["items"] for row in gallery.stats()["versions"]] == [40]
-    assert "a/" in run_verb("search", folder, tmp_path / "one.png", "--device", "auto")
-
-
 def test_a_command_that_fails_is_answered(served, monkeypatch):
     folder, client = served
 
     def broken(gallery, stop, tell):
         raise RuntimeError("a defect\nof two lines")
 
-    monkeypatch.setitem(admin_tasks.TASKS, "stats", broken)
+    monkeypatch.setitem(owner_tasks.TASKS, "stats", broken)
     with pytest.raises(HoldfastError, match=r"^internal error of the service; see its log$"):
         run_on_server(folder, "stats")
     assert client.get("/v1/health").status_code == 200
@@ -124,7 +106,7 @@ def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
 
 def test_items_with_much_metadata_go_through_the_service(gallery, make_client, tmp_path):
     """A batch of them is larger than the body that other clients may send."""
-    make_client(socket_folder=tmp_path / "g", limits=Limits(body=2**16))
+    make_client(served=True, limits=Limits(body=2**16))
     dim, count = gallery.newest().stored_dim, 40
     rows = np.random.default_rng(5).standard_normal((count, dim)).astype(np.float32)
     texts = {f"text{n}": np.full(count, "x" * 4000) for n in range(4)}
@@ -133,73 +115,66 @@ def test_items_with_much_metadata_go_through_the_service(gallery, make_client, t
     assert (done["added"], done["refused"]) == (count, [])
 
 
-def test_a_command_that_is_refused_while_it_is_sent_says_why(served, monkeypatch):
-    monkeypatch.setattr(local_socket, "ADMIN_BODY", 1)
-    folder, _ = served
-    with pytest.raises(HoldfastError, match="the body is larger than"):
-        run_on_server(folder, "delete", ids=["x" * 500] * 80_000)
-
-
-def ask_socket(folder, method, path, body=None):
-    """An answer over the socket in the gallery's folder: its status, and its lines of JSON."""
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(folder / SOCKET))
-    with contextlib.closing(connection):
-        connection.request(
-            method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"}
-        )
-        answer = connection.getresponse()
-        return answer.status, [json.loads(line) for line in answer.read().splitlines()]
-
-
-def test_the_admin_routes_exist_on_the_socket_only(gallery, make_client, models, tmp_path):
-    """The same application answers there, without a token; a token of the service does not help to get in here."""
+def test_only_the_owner_can_run_tasks(gallery, make_client, models, tmp_path):
+    """The token of the owner is in a file of the gallery's folder; no token of the service is enough."""
     token = "a-token-of-more-than-sixteen"
     access = AccessControl(read_tokens(None, {"HOLDFAST_WRITE_TOKEN": token}))
-    client = make_client(access, socket_folder=tmp_path / "g")
-    bearer = {"Authorization": f"Bearer {token}"}
-    assert client.get("/v1/gallery").status_code == 401
-    status, (shown,) = ask_socket(tmp_path / "g", "GET", "/v1/gallery")
-    assert (status, shown["items"], shown["scope"]) == (200, 40, "write")
-    described = client.get("/v1/openapi.json").json()["paths"]
-    status, (there,) = ask_socket(tmp_path / "g", "GET", "/v1/openapi.json")
-    admin = {f"/v1/admin/{name}" for name in admin_tasks.TASKS}
-    assert set(there["paths"]) - set(described) == admin
-    assert not set(described) - set(there["paths"])
-    for path in admin:
-        assert client.post(path, json={}, headers=bearer).status_code == 404
-    status, (done,) = ask_socket(tmp_path / "g", "POST", "/v1/items/delete", {"ids": ["a/0"]})
-    assert (status, done["deleted"]) == (200, ["a/0"])
-    status, lines = ask_socket(tmp_path / "g", "POST", "/v1/admin/register", {"model": str(models[1]), "force": True})
-    assert status == 200
+    client, folder = make_client(access, served=True), tmp_path / "g"
+    assert (folder / "served.json").stat().st_mode & 0o777 == 0o600
+    owner = {"Authorization": f"Bearer {ServerRecord.read(folder).token}"}
+    assert not any("admin" in path for path in client.get("/v1/openapi.json").json()["paths"])
+    for task in (*owner_tasks.TASKS, "stop"):
+        for headers in ({}, {"Authorization": f"Bearer {token}"}, {"Authorization": "Bearer of-another-token"}):
+            answer = client.post(f"/v1/admin/{task}", json={}, headers=headers)
+            assert answer.status_code == 401, answer.text
+            assert "only the user who serves" in answer.json()["error"]["reason"]
+    assert client.get("/v1/gallery", headers=owner).status_code == 401  # it is for these tasks only
+    assert client.post("/v1/admin/stop", json={}, headers=owner).status_code == 404
+
+    def register(body):
+        answer = client.post("/v1/admin/register", json=body, headers=owner)
+        return answer.status_code, [json.loads(line) for line in answer.text.splitlines()]
+
+    status, lines = register({"model": str(models[1]), "force": True})
+    assert (status, lines[-1]["result"]["number"]) == (200, 2)
     assert all("progress" in line for line in lines[:-1])
-    assert lines[-1]["result"]["number"] == 2
     for body, expected in (([], 400), ({"model": "nowhere"}, 200), ({"nonsense": 1}, 200)):
-        status, lines = ask_socket(tmp_path / "g", "POST", "/v1/admin/register", body)
+        status, lines = register(body)
         assert status == expected
         assert lines[-1]["error"]
     assert gallery.newest().number == 2
 
 
-def test_the_end_of_the_service_stops_a_backfill_and_answers_it(gallery, models, filled, tmp_path):
-    from starlette.testclient import TestClient
+def test_a_record_that_a_killed_server_left_is_passed_over(filled, tmp_path):
+    folder = shutil.copytree(filled, tmp_path / "left")
+    ServerRecord("http://127.0.0.1:9", "a-token").write(folder)
+    assert json.loads(run_verb("stats", folder, "--json"))["items"] == 40
 
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads every file")
+def test_another_user_is_told_why(served):
+    folder, _ = served
+    (folder / "served.json").chmod(0)
+    with pytest.raises(HoldfastError, match="only the user who serves the gallery can use it"):
+        run_on_server(folder, "stats")
+
+
+def test_the_end_of_the_service_stops_a_backfill_and_answers_it(gallery, models, filled, tmp_path):
     folder, begun, found = tmp_path / "g", threading.Event(), {}
 
     def note_progress(figures):
         # The first report comes before anything is moved.
-        if figures["moved"]:
+        if figures["progress"]["moved"]:
             begun.set()
 
     def backfill():
-        found.update(run_on_server(folder, "backfill", rate=5, probes=0, on_progress=note_progress))
+        found.update(run_on_server(folder, "backfill", rate=5, on_progress=note_progress))
 
     thread = threading.Thread(target=backfill)
-    with TestClient(build_app(gallery, access=AccessControl({}), socket_folder=folder), base_url=ADDRESS):
+    with serving(gallery, AccessControl({})):
         run_on_server(folder, "register", model=str(models[1]), force=True)
         thread.start()
         assert begun.wait(30)
     thread.join(30)
-    assert 0 < found["moved"] < 40
-    assert not (folder / SOCKET).exists()
+    assert 0 < found["progress"]["moved"] < 40
+    assert not (folder / "served.json").exists()

@@ -13,6 +13,7 @@ import torch
 from service_inputs import ADDRESS, metric_values, png
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_lock import locked
 from holdfast.gallery import registration
 from holdfast.gallery.version_models import batch_sizes
 from holdfast.service.access_control import AccessControl
@@ -20,7 +21,7 @@ from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
 from holdfast.service.body_limits import Limits
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.served_gallery import SOCKET, run_on_server
+from holdfast.service.served_gallery import ServerRecord, run_on_server
 from holdfast.train.encoders import Encoder
 
 PNG = {"Content-Type": "image/png"}
@@ -148,7 +149,7 @@ def test_batcher_limits_and_cancelled_callers():
 
 def test_requests_are_answered_during_a_registration(gallery, models, pictures, tmp_path, make_client, monkeypatch):
     """The check is made to last until a hundred searches, additions and deletions were answered during it."""
-    client, during = make_client(socket_folder=tmp_path / "g"), threading.Event()
+    client, during = make_client(served=True), threading.Event()
     searched = threading.Event()
     check_on_sample = registration.check_on_sample
 
@@ -195,12 +196,12 @@ def test_requests_are_answered_during_a_registration(gallery, models, pictures, 
 
 def test_requests_are_answered_during_backfill_and_rollback(gallery, models, pictures, tmp_path, make_client):
     """A backfill and a rollback of a served gallery, run by the local commands."""
-    client, folder, reported = make_client(socket_folder=tmp_path / "g"), tmp_path / "g", []
+    client, folder, reported = make_client(served=True), tmp_path / "g", []
     run_on_server(folder, "register", model=str(models[1]), force=True)
     done: dict = {}
 
     def move():
-        done["there"] = run_on_server(folder, "backfill", rate=100, probes=0, on_progress=reported.append)
+        done["there"] = run_on_server(folder, "backfill", rate=100, on_progress=reported.append)
         done["back"] = run_on_server(folder, "rollback", rate=100)
 
     thread = threading.Thread(target=move)
@@ -211,9 +212,9 @@ def test_requests_are_answered_during_backfill_and_rollback(gallery, models, pic
         assert answer.status_code == 200, answer.text
         assert len({hit["id"] for hit in answer.json()["hits"]}) == 40
         seen.add(answer.json()["version"])
-    assert (done["there"]["moved"], done["back"]["moved"], seen) == (40, 40, {1, 2})
+    assert (done["there"]["progress"]["moved"], done["back"]["moved"], seen) == (40, 40, {1, 2})
     assert [row["number"] for row in client.get("/v1/versions").json()["versions"]] == [1]
-    assert reported[-1]["moved"] == reported[-1]["total"] == 40
+    assert reported[-1]["progress"]["moved"] == reported[-1]["progress"]["total"] == 40
 
 
 def test_newest_version_during_a_rollback(gallery, models, pictures, make_client, monkeypatch):
@@ -235,35 +236,33 @@ def test_newest_version_during_a_rollback(gallery, models, pictures, make_client
 
 
 def test_closing_the_connection_stops_a_backfill(gallery, models, tmp_path, make_client):
-    make_client(socket_folder=tmp_path / "g")
+    make_client(served=True)
     folder = tmp_path / "g"
     run_on_server(folder, "register", model=str(models[1]), force=True)
 
     def leave(progress):
-        if progress["moved"]:
+        if progress["progress"]["moved"]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_on_server(folder, "backfill", rate=5, probes=0, on_progress=leave)
+        run_on_server(folder, "backfill", rate=5, on_progress=leave)
     done = ask_server_when_free(folder)
-    assert 0 < done["moved"] < 40  # the rest, by another call
-    assert done["left"] == 0
+    assert 0 < done["progress"]["moved"] < 40  # the rest, by another call
 
 
 def ask_server_when_free(folder):
     for _ in range(100):
         try:
-            return run_on_server(folder, "backfill", probes=0)
+            return run_on_server(folder, "backfill")
         except HoldfastError:  # the one before is just ending
             time.sleep(0.05)
     raise AssertionError("the backfill did not stop")
 
 
-def test_bad_commands_and_the_mode_of_the_socket(gallery, make_client, models, tmp_path):
+def test_bad_commands(gallery, make_client, models, tmp_path):
     folder = tmp_path / "g"
     assert run_on_server(folder, "register", model="x") is None  # it is not served
-    make_client(socket_folder=folder)
-    assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
+    make_client(served=True)
     with pytest.raises(HoldfastError, match="this model is version 1"):
         run_on_server(folder, "register", model=str(models[0]))
     with pytest.raises(HoldfastError, match="not found: POST /v1/admin/stop"):
@@ -384,9 +383,8 @@ def test_a_server_that_is_killed_in_the_middle_of_a_line(tmp_path):
         connection.sendall(head + b"%x\r\n%b\r\n" % (len(line), line) + b'40\r\n{"resu')
         connection.close()
 
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / SOCKET))
-        listening.listen()
+    with socket.create_server(("127.0.0.1", 0)) as listening, locked(tmp_path / "lock"):
+        ServerRecord(f"http://127.0.0.1:{listening.getsockname()[1]}", "a-token").write(tmp_path)
         thread = threading.Thread(target=die)
         thread.start()
         reported = []

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from holdfast.cli import app
 from holdfast.gallery import Item
-from holdfast.service.admin_tasks import TASKS
+from holdfast.service.owner_tasks import TASKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("service.md", "reference/http.md"))
@@ -69,11 +69,11 @@ def test_endpoints_and_options(client):
     there = {
         (m.upper(), path) for path, methods in client.get("/v1/openapi.json").json()["paths"].items() for m in methods
     }
-    admin = {("POST", f"/v1/admin/{name}") for name in TASKS}  # on the socket only
+    admin = {("POST", f"/v1/admin/{name}") for name in TASKS}  # for the owner only
     assert there | {("GET", "/v1/openapi.json"), ("GET", "/"), ("GET", "/static/")} | admin == listed
     verb = get_command(app).commands["serve"]
     options = {name for option in verb.params for name in option.opts}
-    curls = {"--data-binary", "--json", "--unix-socket"}
+    curls = {"--data-binary", "--json"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - curls <= options
     for name in re.findall(r"`(holdfast_\w+)", PAGE):
         assert f"\n# TYPE {name} " in client.get("/metrics").text, name

@@ -104,7 +104,7 @@ def served(tmp_path_factory):
         gallery.add(items[:-LATE], batch_size=4000)
         gallery.build_index()
         gallery.add(items[-LATE:], batch_size=1000)
-    process, url = start(root / "g", "--device", "cpu")
+    process, url = start(root / "g")
     yield url, base64.b64encode(vectors[0].astype("<f4").tobytes()).decode()
     process.terminate()
     process.communicate(timeout=60)
@@ -158,7 +158,7 @@ def test_new_fields_stop_nobody(tmp_path):
     vectors = np.eye(DIM, dtype=np.float32)
     with Gallery.create(tmp_path / "g", vectors=vectors, device="cpu") as gallery:
         gallery.add(Item(f"i{n}", vector=vectors[n % DIM], label="a") for n in range(4000))
-    process, url = start(tmp_path / "g", "--device", "cpu")
+    process, url = start(tmp_path / "g")
     vector = vectors[0].tolist()
 
     def item(n, names):

@@ -6,7 +6,7 @@ from holdfast.bridges.export import export_bridge
 from holdfast.bridges.index_side import IndexMap
 from holdfast.bridges.maps import QueryMap
 from holdfast.bridges.pairs import Pairs, read_pairs
-from holdfast.bridges.scores import ScoreScale, measure_scale
+from holdfast.bridges.score_scale import ScoreScale, measure_scale
 
 __all__ = [
     "BRIDGES",

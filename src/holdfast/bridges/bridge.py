@@ -28,7 +28,7 @@ from holdfast.bridges.choice import (
 )
 from holdfast.bridges.maps import LinearMap, Matrix, QueryMap, mapped_queries, ridge_weights
 from holdfast.bridges.saved_numbers import check_record, check_tensors
-from holdfast.bridges.scores import ScoreScale
+from holdfast.bridges.score_scale import ScoreScale
 from holdfast.bridges.trial import Trial, split_items, split_pairs
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import check_real, real_array

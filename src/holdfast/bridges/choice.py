@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.bridges.maps import Affine, Local, QueryMap, Rotation
-from holdfast.bridges.scores import ScoreScale
+from holdfast.bridges.score_scale import ScoreScale
 from holdfast.core.errors import HoldfastError, unknown_name
 
 NONE = "none"

@@ -18,7 +18,7 @@ from holdfast.bridges.bridge import pairs_of, read_evidence
 from holdfast.bridges.choice import BEYOND_CHANCE, Candidate, Evidence, standard_error
 from holdfast.bridges.maps import LinearMap, Matrix, mean_residuals, ridge_by_leave_one_out
 from holdfast.bridges.saved_numbers import LARGEST, check_record
-from holdfast.bridges.scores import ScoreScale, measure_scale
+from holdfast.bridges.score_scale import ScoreScale, measure_scale
 from holdfast.bridges.trial import FIRST, overlap, overlap_with_others, scores_of_items
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array

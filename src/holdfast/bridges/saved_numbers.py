@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.bridges.choice import Evidence
-from holdfast.bridges.scores import ScoreScale
+from holdfast.bridges.score_scale import ScoreScale
 
 LARGEST = 1e9
 """No fitted number is larger. Products of larger ones can overflow float32: a query would become zero or NaN."""

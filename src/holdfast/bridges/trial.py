@@ -23,7 +23,7 @@ from holdfast.bridges.choice import (
     unfairness,
 )
 from holdfast.bridges.maps import Matrix, Shared, mapped_queries
-from holdfast.bridges.scores import BEST, SAME, ScoreScale, scale_of_best
+from holdfast.bridges.score_scale import BEST, SAME, ScoreScale, scale_of_best
 from holdfast.metrics.exposure import EXPOSURE_AT, exposure_ratio
 from holdfast.vectors.neighbours import best_columns
 

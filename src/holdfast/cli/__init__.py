@@ -2,6 +2,7 @@
 
 import errno
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -23,6 +24,7 @@ from holdfast.cli import (
     pretrain,
     run,
     serve,
+    show,
     slots,
     start,
     update,
@@ -37,8 +39,34 @@ SECTIONS = {
 """The verbs as ``holdfast --help`` shows them."""
 
 
+QUIET = ("-q", "--quiet")
+
+
+def _verbs_with(group: Any, option: str, before: str = "") -> Iterator[str]:
+    """Verbs that have an option, with the group that they belong to."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _verbs_with(command, option, f"{name} ")
+        elif any(option in parameter.opts for parameter in command.params):
+            yield before + name
+
+
 class VerbsInSections(TyperGroup):
-    """Shows the verbs of ``SECTIONS``, section by section."""
+    """Shows the verbs of ``SECTIONS``, section by section; -q may stand after them; an option is looked for in all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        quiet = [word for word in args[:end] if word in QUIET]
+        return super().parse_args(ctx, [*quiet[:1], *(word for word in args[:end] if word not in QUIET), *args[end:]])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # typer has a click of its own or imports it, so its classes have no public name
+            unknown = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
+            if unknown and (verbs := sorted(_verbs_with(self, unknown))):
+                error.message += f"; it is an option of {', '.join(verbs)}"  # type: ignore[attr-defined]
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(len(name) for names in SECTIONS.values() for name in names)
@@ -91,6 +119,7 @@ def _options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
     ),
+    quiet: bool = typer.Option(False, *QUIET, help="No progress on stderr; may also stand after the verb."),
     code: list[str] = typer.Option(
         [],
         metavar="PACKAGE.MODULE:FUNCTION",
@@ -98,6 +127,7 @@ def _options(
         show_default=False,
     ),
 ) -> None:
+    show.quiet = quiet
     if code:
         from holdfast.train.named_code import trust_code
 

@@ -78,7 +78,7 @@ def bridge(
         from holdfast.core.storage import check_replaceable
 
         check_replaceable(out, INDEX_MAP_FILES if kind == INDEX else BRIDGE_FILES)
-        asked = _Queries(queries_old, queries_new, relevance, (id_, vector))
+        asked = _AskedQueries(queries_old, queries_new, relevance, (id_, vector))
         found, queries = asked.joined(_read(old, new, pairs, (id_, vector)))
         fitted = _fit(found, queries, kind)
         name = with_options(fitted.kind, fitted.options)
@@ -152,7 +152,7 @@ def _fit(pairs: "Pairs", queries: int, kind: str) -> "Bridge | IndexMap":
     )
 
 
-class _Queries:
+class _AskedQueries:
     """Real queries. They judge the bridge if it is known what they should find; else it is fitted on them too.
 
     columns: the values of --id and --vector.

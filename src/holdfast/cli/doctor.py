@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import JSON_OPTION, refuse_given
-from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import print_json, print_table
 from holdfast.core.errors import HoldfastError, first_line
 from holdfast.core.wording import counted
 
@@ -36,33 +36,22 @@ EXTRAS = {
     "uvloop": "holdfast serve, faster",
     "psycopg": "holdfast gallery on postgresql://",
     "psycopg_pool": "holdfast gallery on postgresql://",
-    "qdrant_client": "holdfast gallery on http(s)://",
-    "ray": "holdfast embed --ray, gallery backfill --ray",
+    "qdrant_client": "holdfast gallery attach, of Qdrant",
+    "ray": "holdfast embed --ray",
 }
 """Modules of the optional libraries in the extras of pyproject.toml, and their use."""
 
 
 def doctor(
-    context: typer.Context,
-    plan: str | None = typer.Option(
-        None, "--plan", metavar="ITEMSxDIM", help="Estimate an index of that size instead, such as 20Mx512."
-    ),
-    versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Say what is missing on this machine, or what an index of a given size takes.
+    """Say what is missing on this machine.
 
     Looks at Python, devices, data and libraries. Libraries are looked up and not imported, except torch where there may
     be a GPU. Exits with 1 if something that every command needs is missing.
 
-    With --plan nothing is looked at: memory, disk and time are estimated from measured figures.
-
-    Example: holdfast doctor --plan 20Mx512 --versions 3
+    Example: holdfast doctor
     """
-    if plan is not None:
-        _print_plan(plan, versions, json)
-        return
-    refuse_given(context, ("versions",), "goes with --plan")
     checks = [*_software(), *_devices(), *_data(), *_extras()]
     if json:
         print_json(checks)
@@ -71,39 +60,6 @@ def doctor(
         print_table(["check", "", "found"], [[c["name"], mark[c["state"]], c["found"]] for c in checks])
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
-
-
-def _print_plan(plan: str, versions: int, json: bool) -> None:
-    from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
-
-    items, _, dim = plan.partition("x")
-    if not dim.isdecimal():
-        raise HoldfastError(f"--plan {plan}: give items and numbers of a vector, such as 20Mx512")
-    found = plan_capacity(parse_count(items), int(dim), versions=versions)
-    if json:
-        print_json(vars(found))
-        return
-    say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine embedded, two cores:")
-    rows = [
-        ["disk", f"{found.disk_gb:,.1f} GB", "vectors, index and catalogue"],
-        ["free disk", f"{found.index_disk_gb:,.1f} GB", "building the index of one version"],
-        ["memory", f"{found.memory_gb:,.1f} GB", "fast searches"],
-        ["memory", f"{found.index_memory_gb:,.1f} GB", "building the index of one version"],
-        ["time", _duration(found.store_s), "storing all items"],
-        ["time", _duration(found.index_s), "building all indexes"],
-        ["time", f"{found.search_ms:,.1f} ms", "a search (median)"],
-    ]
-    if versions > 1:
-        rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
-    print_table(["", "estimate", "for"], rows)
-    say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
-
-
-def _duration(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.1f} {name}"
-    return f"{seconds:,.1f} seconds"
 
 
 def _check(name: str, state: str, found: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """``holdfast gallery add``: images of files and folders, or vectors of a file, with progress on stderr."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.progress import ProgressLine, clock, exit_on_interrupt
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import say
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.core.problems import Problem
-    from holdfast.gallery import Item, WritableGallery
-    from holdfast.gallery.item_files import MetadataTable
+    from holdfast.gallery import BaseGallery, Item, Version
+    from holdfast.gallery.item_files import MetadataTable, ShardFolder, VectorFile
 
 
 def add_images(
-    gallery: "WritableGallery",
+    gallery: "BaseGallery",
     paths: list[Path],
     *,
     label: str | None,
@@ -117,11 +116,10 @@ def is_vector_source(paths: list[str]) -> bool:
 
 
 def add_vectors(
-    gallery: "WritableGallery",
+    gallery: "BaseGallery",
     path: str,
     *,
     version: int | None,
-    embed: bool | None,
     label: str | None,
     metadata: dict[str, Any],
     table: "MetadataTable | None",
@@ -131,60 +129,58 @@ def add_vectors(
 
     version: None only for shards: they name their model.
     """
-    from holdfast.gallery.given_vectors import check_hash
     from holdfast.gallery.item_files import ShardFolder, VectorFile
     from holdfast.vectors.feature_shards import is_shard_folder
 
-    file: ShardFolder | VectorFile
-    if is_shard_folder(path):
-        file = ShardFolder(path)
-        if embed:
-            raise HoldfastError(f"{path}: shards hold features, not input; leave out --embed")
-        version, embed = _version_of(gallery, path, file.model, version), False
-    elif version is None:
-        known = ", ".join(str(one.number) for one in gallery.versions())
-        raise HoldfastError(f"{path}: --version must say which version made these vectors; there are {known}")
-    else:
-        file = VectorFile(Path(path))
-    sizes = gallery.vector_sizes(version)
+    file = ShardFolder(path) if is_shard_folder(path) else VectorFile(Path(path))
+    target = _version_of(gallery, path, file, version)
     if (label is not None) + file.has_labels + (table is not None and table.has_labels) > 1:
         raise HoldfastError(f"{path}: more than one of its labels, --label and --metadata names the label; choose one")
-    as_input = sizes.is_input(file.width, embed, str(path))
-    if not as_input:
-        check_hash(path, file.model, next(one for one in gallery.versions() if one.number == version))
     unmatched = {} if table is None else table.count_unmatched(file.ids(), "vector")
 
     def items() -> Iterator["Item"]:
-        for item in file.items(embed=as_input):
+        for item in file.items():
             own, named = ({}, None) if table is None else table.fields_of(item.id)
             yield replace(item, metadata={**metadata, **item.metadata, **own}, label=item.label or named or label)
 
-    found = add_items(gallery, items(), len(file), "vectors", quiet=quiet, version=version)
+    found = add_items(gallery, items(), len(file), "vectors", quiet=quiet, version=target.number)
     return {**found, "ignored": len(file.ignored), "ignored_columns": file.ignored, **unmatched}
 
 
-def _version_of(gallery: "WritableGallery", path: str, model: str | None, version: int | None) -> int:
-    """The version whose model made the shards; refused if there is none, or if it is not ``version``."""
-    from holdfast.core.errors import unknown_name
-    from holdfast.gallery.given_vectors import check_model
+def _version_of(gallery: "BaseGallery", path: str, file: "ShardFolder | VectorFile", number: int | None) -> "Version":
+    """The version that made the vectors. Refused: one of another model or size; an unknown one.
 
-    known = {one.number: one for one in gallery.versions()}
-    if version is not None:
-        if version not in known:
-            raise unknown_name("version", str(version), known)
-        check_model(path, model, known[version])
-        return version
-    found = [number for number, one in known.items() if one.weights_sha256 == model]
-    if not found:
-        check_model(path, model, known[max(known)])
-    return max(found)
+    number: as the user says; only shards name their model for sure.
+    """
+    from holdfast.core.errors import unknown_name
+    from holdfast.gallery.given_vectors import check_hash, check_model
+    from holdfast.gallery.item_files import ShardFolder
+    from holdfast.gallery.vector_sources import is_model_hash
+
+    versions = {version.number: version for version in gallery.versions()}
+    if number is None and isinstance(file, ShardFolder):
+        made = [version for version in versions.values() if version.weights_sha256 == file.model]
+        number = max((version.number for version in made), default=max(versions))
+    if number is None:
+        known = ", ".join(map(str, versions))
+        raise HoldfastError(f"{path}: --version must say which version made these vectors; there are {known}")
+    if number not in versions:
+        raise unknown_name("version", str(number), versions)
+    version = versions[number]
+    (check_model if isinstance(file, ShardFolder) else check_hash)(path, file.model, version)
+    may_be_input = file.width == version.input_dim and not is_model_hash(file.model)
+    if may_be_input or file.width not in version.sizes:
+        sizes = f"version {number} has features of {' or '.join(map(str, version.sizes))}"
+        what = "may be what its model takes: run holdfast embed first" if may_be_input else "is --version right?"
+        raise HoldfastError(f"{path}: vectors of {file.width} numbers, but {sizes}; {what}")
+    return version
 
 
 _MOST_REASONS_SHOWN = 10
 
 
 def add_items(
-    gallery: "WritableGallery",
+    gallery: "BaseGallery",
     items: "Iterator[Item]",
     count: int,
     what: str,
@@ -199,13 +195,11 @@ def add_items(
     refused: list[dict[str, str]] = []
     replaced: list[int] = []
     stored = 0
-    started = time.monotonic()
 
     def tell(done: int) -> None:
         nonlocal stored
-        stored, seen = done, done + len(refused)
-        seconds_left = (time.monotonic() - started) / seen * (count - seen)
-        line.write(f"{seen} of {count}, {clock(seconds_left)} left")
+        stored = done
+        line.count(done + len(refused), count)
 
     def note(item: "Item", error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
@@ -213,7 +207,7 @@ def add_items(
     def kept() -> str:
         return f"{stored} of {count} {what} are stored: the same command adds all of them"
 
-    with exit_on_interrupt(kept), ProgressLine("add", quiet=quiet) as line:
+    with exit_on_interrupt(kept), ProgressDisplay("add", quiet=quiet) as line:
         added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 

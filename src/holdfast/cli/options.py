@@ -13,7 +13,6 @@ MODELS_OPTION = typer.Option(
     None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
 )
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
-QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
 ID_OPTION = typer.Option(None, "--id", help="The column or array of ids.", show_default="ids, id or _id")
 VECTOR_OPTION = typer.Option(

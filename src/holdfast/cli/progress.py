@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from holdfast.cli import show
 from holdfast.core.wording import counted, per_cent
 from holdfast.train.events import (
     EpochEnded,
@@ -48,7 +49,7 @@ class ProgressDisplay:
         self._runs: dict[str, RunPosition] = {}
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if not (self._quiet or show.quiet) and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -126,9 +127,6 @@ class ProgressDisplay:
         self._drawn.update(self._rows[row], description=text, completed=done, total=total or None, detail=detail)
 
 
-StageProgress = ProgressLine = ProgressDisplay
-
-
 class RunPosition:
     """How far a run is, from its events: stage, steps done, last losses."""
 
@@ -159,13 +157,6 @@ class RunPosition:
 
     def _name_of(self, task: int) -> str:
         return "training" if self.tasks == 1 else f"task {task}/{self.tasks}"
-
-
-def clock(seconds: float) -> str:
-    """A duration as m:ss, or h:mm:ss from one hour."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 @contextmanager

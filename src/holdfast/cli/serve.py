@@ -4,7 +4,6 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION
 from holdfast.cli.show import say
 
 
@@ -22,14 +21,6 @@ def serve(
         help="Without tokens: a further host name that requests may be sent to; can be repeated.",
     ),
     max_body: int = typer.Option(16, "--max-body", min=1, help="Largest request, in MiB."),
-    max_pixels: int = typer.Option(32, "--max-pixels", min=1, help="Largest image, in mebipixels."),
-    max_k: int = typer.Option(1000, "--max-k", min=1, max=10_000, help="Most hits of one search."),
-    max_batch: int = typer.Option(256, "--max-batch", min=1, max=10_000, help="Most items of one request."),
-    timeout: float = typer.Option(
-        30, "--timeout", min=0.1, max=86400, help="Seconds for a body to arrive, and for the answer."
-    ),
-    device: str = DEVICE_OPTION,
-    access_log: bool = typer.Option(False, "--access-log", help="Log every request to stderr."),
 ) -> None:
     """Serve a gallery (index) over HTTP, with a page to search it.
 
@@ -47,10 +38,7 @@ def serve(
     limits = Limits(
         body=max_body << 20,
         bodies=max(Limits.bodies, 4 * max_body << 20),
-        pixels=max_pixels << 20,
-        k=max_k,
-        batch=max_batch,
-        seconds=timeout,
+        pixels=max(Limits.pixels, 2 * max_body << 20),
     )
 
     def announce(url: str, gallery: OpenGallery) -> None:
@@ -66,7 +54,5 @@ def serve(
         port=port,
         access=AccessControl(tokens, allow_host),
         limits=limits,
-        device=device,
-        access_log=access_log,
         on_started=announce,
     )

@@ -15,6 +15,8 @@ import typer
 
 from holdfast.core.wording import decimal, per_cent
 
+quiet = False
+"""Whether no progress is drawn: the option -q, which is the program's own."""
 LEAST_WIDTH = 20
 """Characters that are left to the wrapped column of a table."""
 

@@ -13,7 +13,6 @@ from holdfast.core.locations import Location
 from holdfast.core.problems import SKIP_ADVICE, Problem, problems_error, write_problems
 from holdfast.embedders.batches import ItemBatch, decoded_batches, embed_batches
 from holdfast.embedders.image_encoder import ImageEncoder
-from holdfast.embedders.image_source import ImageSource
 from holdfast.embedders.sources import open_source
 from holdfast.vectors import FeatureSet, feature_set
 
@@ -35,7 +34,7 @@ class Embedded:
 
 def embed(
     model: "Encoder | str | Path",
-    source: Location | Sequence[Location] | ImageSource,
+    source: Location | Sequence[Location],
     *,
     labels: bool = True,
     skip_unreadable: bool = False,
@@ -51,10 +50,9 @@ def embed(
     model: an encoder, or the folder of a saved one. The name of the model is the hash of its weights.
     source: for a model that takes images: a folder, image files, several of these, a CSV file with the columns
         ``path`` and perhaps ``label`` and ``id``, parquet files with a column ``path`` or ``bytes`` and perhaps
-        ``label`` and ``id``, or an ``ImageSource`` (``holdfast.embedders.image_source``). An id is the path below the
-        folder, or the name of a file. Tables and paths may be addresses in an object store (s3://bucket/...).
-        For a model that takes vectors: an npz, npy or parquet file as ``check`` reads it; without ids in it, ids are
-        row numbers.
+        ``label`` and ``id``. An id is the path below the folder, or the name of a file. Tables and paths may be
+        addresses in an object store (s3://bucket/...). For a model that takes vectors: an npz, npy or parquet file as
+        ``check`` reads it; without ids in it, ids are row numbers.
     labels: keep the labels of the table or file; of a folder that holds class folders only, their names. False
         leaves all labels out.
     skip_unreadable: leave out what cannot be read or embedded. Otherwise one error names all of it.

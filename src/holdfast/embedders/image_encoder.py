@@ -131,7 +131,7 @@ def _explained(device: torch.device) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise UnavailableError(
             f"{device}: not enough free memory to embed; stop other programs that use it, or choose another device "
-            "(--device cpu; in Python device='cpu')"
+            "(HOLDFAST_DEVICE=cpu, in Python device='cpu')"
         ) from error
 
 

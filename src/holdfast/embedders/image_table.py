@@ -1,9 +1,10 @@
-"""The rows of a CSV file that lists images: ``path`` and perhaps ``label``, ``id`` and ``split``."""
+"""Rows of a CSV file that lists images, ``path`` and perhaps ``label``, ``id`` and ``split``; classes of folders."""
 
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.untrusted_files import open_table
@@ -47,6 +48,38 @@ def read_table_rows(table: Path, needed: tuple[str, ...]) -> list[TableRow]:
     if not rows:
         raise HoldfastError(f"{table}: no rows after the header")
     return rows
+
+
+def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
+    """The class of each path: its first folder, or the second if all first ones are names of splits.
+
+    None if a path has no such folder.
+
+    >>> classes_of_paths(["cat/1.jpg", "dog/2.jpg"])
+    ('cat', 'dog')
+    >>> classes_of_paths(["test/cat/1.jpg", "train/dog/2.jpg"])
+    ('cat', 'dog')
+    """
+    parts = [path.split("/") for path in paths]
+    level = 1 if all(one[0] in SPLIT_NAMES for one in parts) else 0
+    if any(len(one) < level + 2 for one in parts):
+        return None
+    return tuple(one[level] for one in parts)
+
+
+class ImageTable(NamedTuple):
+    """The rows of a CSV file: paths as they are written, ids, and labels if there is such a column."""
+
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: tuple[str, ...] | None
+
+
+def read_image_table(table: Path) -> ImageTable:
+    """Read a CSV file with a header: ``path`` and perhaps ``label``, ``id`` and ``split``."""
+    rows = read_table_rows(table, ("path",))
+    labels = tuple(row.label for row in rows if row.label)
+    return ImageTable(tuple(row.path for row in rows), tuple(row.id or row.path for row in rows), labels or None)
 
 
 def _check_header(table: Path, header: Sequence[str], needed: Sequence[str]) -> None:

@@ -25,8 +25,8 @@ from holdfast.core.locations import (
 )
 from holdfast.core.problems import Problem
 from holdfast.core.wording import first_few
-from holdfast.embedders.image_folder import has_image_suffix
-from holdfast.embedders.image_source import ImageSource, classes_of_paths, find_images, read_image_table
+from holdfast.embedders.image_folder import has_image_suffix, images_with_ids
+from holdfast.embedders.image_table import classes_of_paths, read_image_table
 from holdfast.embedders.model_inputs import ModelInput
 from holdfast.embedders.source_items import Files, Items, TableBytes, Vectors
 from holdfast.vectors.feature_files import FEATURE_SUFFIXES, read_features
@@ -70,17 +70,11 @@ class ItemSource:
         return found.hexdigest()
 
 
-def open_source(taken: ModelInput, source: Location | Sequence[Location] | ImageSource) -> ItemSource:
+def open_source(taken: ModelInput, source: Location | Sequence[Location]) -> ItemSource:
     """The items of a source; see ``holdfast.embed``.
 
     taken: says whether the model takes images or vectors.
     """
-    if isinstance(source, ImageSource):
-        if taken.takes_vectors:
-            raise _takes_vectors(taken)
-        if not source.files and not source.problems:
-            raise HoldfastError("embed: no images in the ImageSource")
-        return _image_files(source, str(source.files[0]) if source.files else "no files")
     given = [source] if isinstance(source, str | Path) else list(source)
     if not given:
         raise HoldfastError("embed: no source; give a folder, files or a table")
@@ -101,12 +95,14 @@ def _images(given: Sequence[Location]) -> ItemSource:
     vectors = [one for one in given if suffix(one) in FEATURE_SUFFIXES and not _is_local_folder(one)]
     if vectors:
         raise HoldfastError(f"{vectors[0]}: a file of vectors, but the model takes images")
-    name = first_few([str(one) for one in given])
-    if any(suffix(one) == ".csv" and not _is_local_folder(one) for one in given) and len(given) == 1:
-        return _csv_table(given[0])
+    lists = [one for one in given if suffix(one) == ".csv" and not _is_local_folder(one)]
+    if lists and len(given) > 1:
+        raise HoldfastError(f"{lists[0]}: a CSV file is given alone, without other sources")
+    if lists:
+        return _csv_table(lists[0])
     addresses = [str(one) for one in given if is_address(one)]
     if not addresses:
-        return _image_files(find_images([local_path(one) for one in given]), name)
+        return _files_and_folders([local_path(one) for one in given])
     if len(given) > 1:
         raise HoldfastError(f"{addresses[0]}: a folder in an object store is given alone, without other sources")
     return _remote_folder(addresses[0])
@@ -116,9 +112,14 @@ def _is_local_folder(one: Location) -> bool:
     return not is_address(one) and local_path(one).is_dir()
 
 
-def _image_files(found: ImageSource, name: str) -> ItemSource:
-    places = [str(file) for file in found.files]
-    return ItemSource(name, found.ids, found.labels, Files(places), problems=found.problems)
+def _files_and_folders(paths: Sequence[Path]) -> ItemSource:
+    name = first_few([str(path) for path in paths])
+    listed, found = images_with_ids(paths)
+    if not listed and not found.problems:
+        raise HoldfastError(f"{name}: no images there")
+    ids = [image_id for image_id, _ in listed]
+    files = Files([str(file) for _, file in listed])
+    return ItemSource(name, ids, classes_of_paths(ids), files, problems=tuple(found.problems))
 
 
 def _csv_table(table: Location) -> ItemSource:

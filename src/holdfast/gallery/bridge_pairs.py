@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_items import StoredItem
 from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.version_models import prepare_image, unit_row
@@ -27,17 +27,15 @@ _NUMBERS_PER_FETCH = 2**14
 class PairItems:
     """Items of one version that are to be embedded by a new model too.
 
-    items: the items.
-    vectors: their stored vectors, by place in ``items``; None if the version holds no items: its model then embeds the
-        images of these items, which belong to other versions.
+    vectors: their stored vectors, by place in ``items``.
     """
 
-    items: list[Stored]
-    vectors: dict[int, np.ndarray] | None
+    items: list[StoredItem]
+    vectors: dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ItemPairs:
     """The same items as stored by an old and by a new version.
 
     old: N x stored_dim of the old version; new: N x stored_dim of the new one.
@@ -51,23 +49,23 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.old)
 
-    def joined(self, other: "Pairs", most: int) -> "Pairs":
+    def joined(self, other: "ItemPairs", most: int) -> "ItemPairs":
         """These pairs and others of the same versions, at most ``most`` of all, at random with a fixed seed."""
         if not len(self):
             return other
         old, new = np.concatenate([self.old, other.old]), np.concatenate([self.new, other.new])
         labels = [*self.labels, *other.labels]
         rows = np.sort(np.random.default_rng(0).permutation(len(old))[:most])
-        return Pairs(old[rows], new[rows], [labels[row] for row in rows.tolist()])
+        return ItemPairs(old[rows], new[rows], [labels[row] for row in rows.tolist()])
 
 
-def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:
+def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[StoredItem]:
     """At most ``most`` items whose image is at hand, at random with a fixed seed.
 
     keys: of items that have the path of an image.
     """
     order = np.random.default_rng(0).permutation(len(keys))
-    chosen: list[Stored] = []
+    chosen: list[StoredItem] = []
     for start in range(0, len(order), _LOOK_UP):
         block = [keys[row] for row in order[start : start + _LOOK_UP].tolist()]
         found, _ = state.catalogue.by_key(block)
@@ -79,7 +77,7 @@ def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> l
     return chosen
 
 
-def read_pair_items(state: GalleryState, version: Version, items: list[Stored]) -> PairItems:
+def read_pair_items(state: GalleryState, version: Version, items: list[StoredItem]) -> PairItems:
     """The items with their stored vectors. Items that were deleted or re-embedded since they were read are left out."""
     vectors = fetch_in_blocks(state, version, [item.key for item in items])
     kept = [item for item in items if item.key in vectors]
@@ -102,7 +100,7 @@ def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) 
 
 
 def embed_images(
-    items: Sequence[Stored],
+    items: Sequence[StoredItem],
     encoder: "ImageEncoder",
     embed: Callable[[np.ndarray], np.ndarray],
     progress: Callable[[int, int], None],
@@ -128,10 +126,10 @@ def embed_images(
     return found
 
 
-def pairs_of(items: Sequence[Stored], old: Mapping[int, np.ndarray], new: Mapping[int, np.ndarray]) -> Pairs:
+def pairs_of(items: Sequence[StoredItem], old: Mapping[int, np.ndarray], new: Mapping[int, np.ndarray]) -> ItemPairs:
     """The pairs of those items that both models embedded; ``old`` and ``new`` are vectors by place in ``items``."""
     kept = [place for place in new if place in old]
     if not kept:
-        return Pairs(np.empty((0, 0), np.float32), np.empty((0, 0), np.float32), [])
+        return ItemPairs(np.empty((0, 0), np.float32), np.empty((0, 0), np.float32), [])
     old_rows, new_rows = (np.stack([rows[place] for place in kept]) for rows in (old, new))
-    return Pairs(old_rows, new_rows, [items[place].label for place in kept])
+    return ItemPairs(old_rows, new_rows, [items[place].label for place in kept])

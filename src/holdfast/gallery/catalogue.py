@@ -16,7 +16,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.filters import LABEL, types_of
-from holdfast.gallery.gallery_items import Hit, Stored
+from holdfast.gallery.gallery_items import StoredItem
 
 FORMAT = 3
 """Of the catalogue, as SQLite's ``user_version``: 3 since Holdfast 0.3, 0 before."""
@@ -40,12 +40,11 @@ CREATE TABLE items (
 CREATE INDEX items_by_version ON items (version);
 CREATE TABLE fields (name TEXT PRIMARY KEY);
 CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
-CREATE TABLE hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE receipts (key TEXT PRIMARY KEY, made REAL NOT NULL, request TEXT NOT NULL, answer TEXT NOT NULL);
 CREATE INDEX receipts_by_age ON receipts (made);
 CREATE TABLE field_types (name TEXT, type TEXT, PRIMARY KEY (name, type)) WITHOUT ROWID;
 """
-_TABLE_NAMES = ("settings", "versions", "items", "fields", "unsettled", "hits", "receipts", "field_types")
+_TABLE_NAMES = ("settings", "versions", "items", "fields", "unsettled", "receipts", "field_types")
 _TYPES: dict[str, type] = {"text": str, "number": float, "true or false": bool}
 _TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
 RECEIPT_SECONDS = 86_400.0
@@ -190,7 +189,7 @@ class Catalogue:
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
-    def assign_keys(self, items: Sequence[Stored], receipts: Sequence[Receipt] = ()) -> int:
+    def assign_keys(self, items: Sequence[StoredItem], receipts: Sequence[Receipt] = ()) -> int:
         """Give the keys to their items; how many items existed before and lost their earlier key."""
         with self._lock:
             with self._change() as change:
@@ -223,7 +222,6 @@ class Catalogue:
             with self._change() as change:
                 released = _release_keys(change, list(dict.fromkeys(ids)))
                 gone = [one.id for one in released]
-                change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
                 now = self._receipt_clock + time.monotonic()
                 _put_receipts(change, () if receipt is None else (receipt(gone),), now)
                 self._key_changes += bool(gone)
@@ -231,7 +229,7 @@ class Catalogue:
                 self._counts.change(released, -1)
         return gone
 
-    def change_version(self, items: Sequence[Stored], keys: Sequence[int], version: int) -> int:
+    def change_version(self, items: Sequence[StoredItem], keys: Sequence[int], version: int) -> int:
         """Give items new keys in another version; how many. Items replaced since they were read stay unchanged.
 
         Their new keys stay unsettled, because the vectors belong to their earlier content.
@@ -260,22 +258,6 @@ class Catalogue:
             row = self._connection.execute(query, (key, oldest)).fetchone()
         return None if row is None else Receipt(key, row[0], json.loads(row[1]))
 
-    def add_hits(self, counts: Mapping[str, int]) -> None:
-        """Add to the counts of hits; ids that no longer exist are ignored. The only change without a flush to disk."""
-        with self._lock:
-            # With a write-ahead log this omits the flush: a power failure may lose the last counts, nothing else.
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                with self._change() as change:
-                    # One statement for all: after each one this thread may wait until other threads let it run.
-                    change.execute(
-                        "INSERT INTO hits SELECT key, value FROM json_each(?) WHERE key IN (SELECT id FROM items) "
-                        "ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                        (json.dumps(counts),),
-                    )
-            finally:
-                self._connection.execute("PRAGMA synchronous = FULL")
-
     def unsettled(self) -> dict[int, list[int]]:
         """Keys that belong to no item, by version."""
         found: dict[int, list[int]] = {}
@@ -289,19 +271,19 @@ class Catalogue:
         with self._change() as change:
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(key,) for key in keys])
 
-    def by_key(self, keys: Sequence[int]) -> tuple[dict[int, Stored], int]:
+    def by_key(self, keys: Sequence[int]) -> tuple[dict[int, StoredItem], int]:
         """The items that own these keys, by key, and the value of ``changes``."""
         with self._lock:
             return {item.key: item for item in self._select("key", keys)}, self._key_changes
 
-    def items(self, keys: Sequence[int]) -> dict[int, Stored]:
+    def items(self, keys: Sequence[int]) -> dict[int, StoredItem]:
         """The items that own these keys, by key. Read in blocks: other threads wait for one."""
-        found: dict[int, Stored] = {}
+        found: dict[int, StoredItem] = {}
         for start in range(0, len(keys), _BLOCK_ROWS):
             found |= self.by_key(keys[start : start + _BLOCK_ROWS])[0]
         return found
 
-    def by_id(self, ids: Sequence[str]) -> dict[str, Stored]:
+    def by_id(self, ids: Sequence[str]) -> dict[str, StoredItem]:
         with self._lock:
             return {item.id: item for item in self._select("id", ids)}
 
@@ -366,7 +348,7 @@ class Catalogue:
         with self._lock:
             self._connection.close()
 
-    def _select(self, column: str, values: Sequence[Any]) -> Iterator[Stored]:
+    def _select(self, column: str, values: Sequence[Any]) -> Iterator[StoredItem]:
         for chunk in _chunks(values):
             marks = ", ".join("?" * len(chunk))
             for row in self._connection.execute(f"SELECT {_COLUMNS} FROM items WHERE {column} IN ({marks})", chunk):
@@ -449,7 +431,7 @@ class _Counts:
     labelled: int
     with_path: int
 
-    def change(self, items: Sequence[Stored | _Released], sign: int) -> None:
+    def change(self, items: Sequence[StoredItem | _Released], sign: int) -> None:
         """Add (1) or take away (-1) these items."""
         for item in items:
             self.by_version[item.version] += sign
@@ -469,44 +451,14 @@ def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[_Relea
     return released
 
 
-def _stored(row: Sequence[Any]) -> Stored:
+def _stored(row: Sequence[Any]) -> StoredItem:
     key, name, version, label, metadata, path = row
     try:
         fields = json.loads(metadata)
     except ValueError:
         raise HoldfastError(f"item {name!r}: its metadata is damaged; restore the catalogue from a backup") from None
-    return Stored(key, name, version, label, fields, path)
+    return StoredItem(key, name, version, label, fields, path)
 
 
 def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (values[start : start + _MOST_SQL_VALUES] for start in range(0, len(values), _MOST_SQL_VALUES))
-
-
-FLUSH_AT = 1000
-"""Items with counts in memory; writing them takes about 2 ms of one search."""
-
-
-class HitCounter:
-    """Counts how often each item was a hit, in memory, and writes the counts to the catalogue now and then.
-
-    Any thread may count. A killed process or a full disk loses the counts of up to ``FLUSH_AT`` items.
-    """
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-
-    def count(self, hits: Iterable[Hit]) -> None:
-        with self._lock:
-            self._counts.update(hit.id for hit in hits)
-            full = len(self._counts) >= FLUSH_AT
-        if full:
-            self.flush()
-
-    def flush(self) -> None:
-        with self._lock:
-            counts, self._counts = self._counts, Counter()
-        if counts:
-            with contextlib.suppress(UnavailableError):  # a full disk: the search has its answer nevertheless
-                self._catalogue.add_hits(counts)

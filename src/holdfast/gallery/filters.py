@@ -132,7 +132,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def stored_field(field: str, value: Value) -> tuple[str, Value]:
-    """A field as the Qdrant engines store it: true and false as text under a separate name.
+    """A field as the embedded engine stores it: true and false as text under a separate name.
 
     Filters of qdrant-edge's Python package cannot find booleans: 0.9.0 reads True as the number 1.
     """

@@ -28,6 +28,11 @@ class GalleryFolder:
         return self.path / "attached.json"
 
     @property
+    def served(self) -> Path:
+        """Where the process that serves the gallery listens, and the token of its owner."""
+        return self.path / "served.json"
+
+    @property
     def vectors(self) -> Path:
         return self.path / "vectors"
 

@@ -3,47 +3,34 @@
 import itertools
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-from numpy.typing import ArrayLike
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import remove_temporaries, replacing_folder
-from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Order, backfill, backfill_record
-from holdfast.gallery.catalogue import Catalogue, HitCounter, Receipt, explain_damage
-from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
-from holdfast.gallery.engines import Mode, open_engine
+from holdfast.gallery.backfill import Backfill, BackfillOptions, backfill
+from holdfast.gallery.catalogue import Catalogue, Receipt, explain_damage
+from holdfast.gallery.engine_migration import current_address, migrate, open_current_engine
+from holdfast.gallery.engines import open_engine
 from holdfast.gallery.engines.engine import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.gallery_items import Item, checked_id
-from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
-from holdfast.gallery.gallery_versions import Candidate, VectorSizes, Version, copy_model, read_candidate, vector_sizes
+from holdfast.gallery.gallery_base import RegisterOptions, SearchOptions, SearchQuery
+from holdfast.gallery.gallery_items import Hit, Item, checked_id
+from holdfast.gallery.gallery_versions import Version, VersionCandidate, copy_model, read_candidate
+from holdfast.gallery.open_gallery import OpenGallery
 from holdfast.gallery.reembed import ReembedProgress
-from holdfast.gallery.registration import RegisterOptions, register
+from holdfast.gallery.registration import register
 from holdfast.gallery.rollback import cancel_rollback, roll_back
-from holdfast.gallery.searching import (
-    Hits,
-    SearchArguments,
-    checked_indexed_by,
-    checked_k,
-    checked_offset,
-    search_versions,
-    stored_item,
-)
+from holdfast.gallery.searching import GallerySearch, search_versions, stored_item
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_models import Models, batch_sizes, device_name
 
-if TYPE_CHECKING:
-    from holdfast.embedders.model_inputs import ImageLike
 
-
-class Gallery:
+class Gallery(OpenGallery):
     """Items with an id, each embedded by one of the gallery's versions; made by ``create`` or ``open``.
 
     One process has a gallery open at a time; any of its threads may search while another one adds. A write is on disk
@@ -52,28 +39,27 @@ class Gallery:
     >>> import numpy as np
     >>> from holdfast import Gallery, Item
     >>> vectors = np.eye(4, 3) + 0.1
-    >>> with Gallery.create("shop", vectors=vectors, mode="exact") as gallery:  # of vectors alone, without a model
+    >>> with Gallery.create("shop", vectors=vectors) as gallery:  # of vectors alone, without a model
     ...     _ = gallery.add(Item(f"item-{i}", vector=row) for i, row in enumerate(vectors))
     ...     [hit.id for hit in gallery.search(vector=vectors[1], k=2)]
     ['item-1', 'item-3']
     """
 
     def __init__(self, folder: GalleryFolder, device: str) -> None:
-        self.device = device
         catalogue = Catalogue(folder.catalogue)
         try:
             with explain_damage(folder.catalogue):
-                self.mode: Mode = catalogue.setting("mode")
                 if not catalogue.versions():
                     raise ValueError("no versions")
-                models = Models(folder, catalogue, device)
+                versions = [Version(**record) for record in catalogue.versions().values()]
+                models = Models(folder, versions, device, catalogue.setting("leaving"))
                 engine = open_current_engine(folder, catalogue)
                 self.engine = current_address(catalogue).url
         except BaseException:
             catalogue.close()
             raise
         self._state = GalleryState(folder, catalogue, engine, models)
-        self._hits = HitCounter(catalogue)
+        super().__init__(folder.path, models)
         try:
             _repair(self._state)
         except BaseException:
@@ -89,9 +75,8 @@ class Gallery:
         *,
         vectors: VectorSource | None = None,
         engine: str = "embedded",
-        mode: Mode = "hnsw",
         device: str = "auto",
-        **options: Any,
+        namespace: str | None = None,
     ) -> "Gallery":
         """Create a gallery with one version and no items.
 
@@ -99,15 +84,14 @@ class Gallery:
         model: folder of the first version's model.
         vectors: instead of a model, vectors that something else made: a file, a folder of shards, a FeatureSet or an
             array. The first version has their size and no model. The vectors themselves are not added; see ``add``.
-        engine: ``embedded``, or the address of a server: ``postgresql://...``, ``http://...``, ``https://...``.
-        mode: ``hnsw`` (with an index) or ``exact`` (compare every vector).
+        engine: ``embedded``, or the address of a server: ``postgresql://...``.
         device: as in ``open``.
-        options: namespace, shards and replicas on a server; see ``new_engine_address``.
+        namespace: prefix of the names of everything on a server; default: a random name.
         """
-        where, address = device_name(device), new_engine_address(engine, **options)
+        where, address = device_name(device), new_engine_address(engine, namespace)
         candidate = read_candidate(model, vectors)
         candidate.load(where)
-        _create_files(Path(folder), candidate, address, mode)
+        _create_files(Path(folder), candidate, address)
         return cls.open(folder, device=where)
 
     @classmethod
@@ -136,73 +120,24 @@ class Gallery:
         to: str,
         *,
         keep: bool = False,
-        stop: threading.Event | None = None,
+        namespace: str | None = None,
         progress: Callable[[int], None] = lambda copied: None,
-        **options: Any,
     ) -> dict[str, Any]:
         """Migrate all vectors of a gallery that no process has open to another engine.
 
-        Both engines are compared before the new one takes over. After a kill or a stop the same call continues.
+        Both engines are compared before the new one takes over. After a kill the same call begins again.
 
         folder: the gallery's folder.
         to: ``embedded``, or the address of a server.
         keep: do not drop the vectors on the old engine.
-        stop: set it to stop after the current block; the call then raises.
+        namespace: as in ``create``.
         progress: called with the number of vectors of each copied block.
-        options: namespace, shards and replicas on a server; see ``new_engine_address``.
         """
-        address = new_engine_address(to, **options)
-        given = {name: value for name, value in options.items() if value is not None}
+        address = new_engine_address(to, namespace)
         with cls.open(folder) as gallery:
-            wanted = MigrationOptions(keep, given, stop or threading.Event(), progress)
-            return migrate(gallery._state, address, wanted)
+            return migrate(gallery._state, address, keep=keep, on_progress=progress)
 
-    @property
-    def read_only(self) -> None:
-        """None: a gallery can be written to; see ``SearchableGallery``."""
-        return None
-
-    @property
-    def models(self) -> Models:
-        """The models of all versions."""
-        return self._state.models
-
-    def register(
-        self,
-        model: str | Path | None = None,
-        *,
-        force: bool = False,
-        bridge: str = AUTO,
-        bridge_pairs: int = MOST_PAIRS,
-        new_vectors: VectorSource | None = None,
-        old_vectors: VectorSource | None = None,
-        progress: RegisterProgress = lambda stage, done, total: None,
-    ) -> Version:
-        """Add a model as the newest version: it embeds new items and queries from now on.
-
-        A bridge is fitted to each older version, on items embedded by both models. It carries queries of the new model
-        into the older version's space; no stored vector is changed. Held-out items decide which kind of bridge is
-        used, or none. Without enough items, queries are used as they are.
-
-        Refused: weights that are a version already; slots or sizes that cannot be compared with an older version, if
-        no bridge connects the models. If older versions hold items with labels and images, ``holdfast.check`` is run
-        with the new model's queries on them; a model whose queries are shown to do worse is refused, unless the loss
-        is shown to be at most one point. Bridges and checks are stored with the version. Others may search meanwhile;
-        a second ``register`` waits for the first.
-
-        model: the model's folder. None for a version of vectors alone, which ``new_vectors`` are of: it has no model,
-            so it is searched by vectors, is not checked, and a backfill to it takes given vectors.
-        force: also register a model that the check refuses.
-        bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, such as ``rotation``, or the folder of a ready
-            bridge from the new vectors to those of the newest older version.
-        bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
-        new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
-            Default: the new model embeds items that have an image.
-        old_vectors: the vectors of the newest older version of other things, such as queries of a log or any texts or
-            images of the domain. Those that ``new_vectors`` has, too, are pairs like the items.
-        progress: called with what is being done, how much of it is done, and how much there is.
-        """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
+    def _register(self, model: str | Path | None, options: RegisterOptions) -> Version:
         with self._state.registering:
             return register(self._state, model, options)
 
@@ -252,115 +187,48 @@ class Gallery:
             state.writer.build_due_indexes()
         return done
 
-    def search(
-        self,
-        image: "ImageLike | None" = None,
-        *,
-        vector: ArrayLike | None = None,
-        id: str | None = None,
-        k: int = 10,
-        filter: Mapping[str, Any] | None = None,
-        version: int | None = None,
-        indexed_by: int | Collection[int] | None = None,
-        exact: bool = False,
-        offset: int = 0,
-    ) -> Hits:
-        """The ``k`` items of all versions nearest to an image, a vector or an item, best first.
-
-        Within a version items are ordered by cosine. Scores of versions with a bridge are put on the scale of the
-        query's version, so that hits of all versions can be merged; see ``Hit``. Equal scores are ordered by age, the
-        older item first. Give one of image, vector and id.
-
-        image: a path, a PIL image or an array.
-        vector: a feature by ``version``, full or compact, of any length.
-        id: a stored item, which is itself left out.
-        k: number of hits, at most 10,000.
-        filter: conditions on label and metadata; see ``parse_filter``.
-        version: the version of the image or vector; default the newest. A stored item has its own.
-        indexed_by: only items that this version, or one of these versions, embedded.
-        exact: compare every vector, whatever the mode.
-        offset: leave out so many of the best hits, for the next page of results; ``offset + k`` is at most 10,000.
-            Pages fit together while the gallery is unchanged. If an index is used, hits at the ends of pages may
-            differ unless ``exact`` is set.
-        """
-        state, k = self._state, checked_k(image, vector, id, k, version)
-        k += checked_offset(offset, k)
-        where = parse_filter(filter, self.fields)
-        among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
+    def _search(self, query: SearchQuery, options: SearchOptions) -> list[Hit]:
+        state = self._state
+        where = parse_filter(options.filter, self.fields)
+        among = options.versions_among([version.number for version in self.versions()])
         with self.reading():
-            if id is not None:
-                source, query = stored_item(state, checked_id(id))
+            if query.id is not None:
+                source, vector = stored_item(state, checked_id(query.id))
             else:
-                source = state.models.version(version)
-                query = state.models.query_vector(image, vector, source)
-            arguments = SearchArguments(query, source, k, where, exact or self.mode == "exact", id, among)
-            hits = search_versions(state, arguments)[offset:]
-        self._hits.count(hits)
-        return Hits(hits)
+                source = state.models.version(query.version)
+                vector = state.models.query_vector(query.image, query.vector, source)
+            wanted = GallerySearch(vector, source, options.all_hits, where, options.exact, query.id, among)
+            return search_versions(state, wanted)[options.offset :]
 
     def backfill(
         self,
         to: int | None = None,
         *,
-        order: Order = "oldest",
         rate: float | None = None,
         limit: int | None = None,
-        probes: int = MOST_PROBES,
         vectors: VectorSource | None = None,
         stop: threading.Event | None = None,
         progress: Callable[[Backfill], None] = lambda state: None,
     ) -> Backfill:
         """Re-embed items of older versions, from their images or by given vectors.
 
-        Searches continue and find every item once, in the old version or the new. Items without a path, or with an
-        image that cannot be read, stay unchanged and are counted. After a kill or a stop the same call continues.
+        Searches continue and find every item once, in the old version or the new. Items that the bridge to their
+        version is expected to serve worst come first, then those of versions without a bridge, the oldest first. Items
+        without a path, or with an image that cannot be read, stay unchanged and are counted. After a kill or a stop
+        the same call continues.
 
         to: the version that embeds; default the newest.
-        order: ``oldest``, ``most-hit`` or ``uncertain`` first; uncertain items are those that the bridge to their
-            version is expected to serve worst.
         rate: at most so many items per second; default no limit.
         limit: at most so many items in this call; default all.
-        probes: labelled images on which accuracy is measured at every tenth of the way; 0 for none.
         vectors: vectors of items by version ``to``, matched by id: a folder of shards that ``embed_shards`` wrote, a
             file (npz, npy, parquet) or a FeatureSet. No image is read then, items need no path, and they move in the
             order of the vectors. Items without a vector stay unchanged and are counted.
         stop: set it to stop after the current batch.
         progress: called after every batch that is on disk.
         """
-        return self._backfill(
-            BackfillOptions(to, order, rate, limit, probes, stop or threading.Event(), vectors), progress
-        )
-
-    def backfill_on_ray(
-        self,
-        address: str,
-        to: int | None = None,
-        *,
-        order: Order = "oldest",
-        rate: float | None = None,
-        limit: int | None = None,
-        probes: int = MOST_PROBES,
-        stop: threading.Event | None = None,
-        progress: Callable[[Backfill], None] = lambda state: None,
-    ) -> Backfill:
-        """Re-embed items of older versions on a Ray cluster; this process stores the vectors.
-
-        As ``backfill``. A worker that is lost is replaced by Ray, and every item is moved once. The images' paths must
-        be readable where the workers run.
-
-        address: ``auto`` (the cluster on this machine, else one is started) or the address of a cluster.
-        """
-        options = BackfillOptions(to, order, rate, limit, probes, stop or threading.Event(), ray=address)
-        return self._backfill(options, progress)
-
-    def _backfill(self, options: BackfillOptions, progress: Callable[[Backfill], None]) -> Backfill:
+        options = BackfillOptions(to, rate, limit, vectors, stop or threading.Event())
         with self._state.maintenance.hold("backfill"):
-            self._hits.flush()
             return backfill(self._state, options, progress)
-
-    def backfill_record(self) -> dict[str, Any] | None:
-        """The backfill that runs or ran last: to, order, share, accuracy, running; None if there was none."""
-        return backfill_record(self._state)
 
     def rollback(
         self,
@@ -415,23 +283,6 @@ class Gallery:
             for name, item in found.items()
         }
 
-    def versions(self) -> list[Version]:
-        """All versions, oldest first, including one that a rollback is removing."""
-        return self._state.models.versions()
-
-    @property
-    def folder(self) -> Path:
-        """The gallery's folder."""
-        return self._state.folder.path
-
-    def newest(self) -> Version:
-        """The version that embeds new items and queries."""
-        return self._state.models.newest()
-
-    def vector_sizes(self, version: int) -> VectorSizes:
-        """The sizes of vectors that can be added to a version."""
-        return vector_sizes(self._state.models.version(version))
-
     @property
     def fields(self) -> set[str]:
         """The names of all metadata fields that an item ever had, and ``label``: searches can filter by them."""
@@ -466,7 +317,6 @@ class Gallery:
             "newest": state.models.newest().number,
             "rolling_back": state.models.rollback_version,
             "engine": self.engine,
-            "mode": self.mode,
         }
 
     def build_index(self) -> bool:
@@ -476,23 +326,16 @@ class Gallery:
         return any(built)
 
     def close(self) -> None:
-        """Write the last counts, and close all files and connections."""
+        """Close all files and connections."""
         state = self._state
         with state.registering, state.writing:
-            self._hits.flush()
             state.search_threads.shutdown()
             state.engine.close()
             state.catalogue.close()
             state.folder.unlock()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-def _create_files(path: Path, candidate: Candidate, address: EngineAddress, mode: str) -> None:
+def _create_files(path: Path, candidate: VersionCandidate, address: EngineAddress) -> None:
     """Create the folder of a gallery with one version and no items; it appears when it is complete."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
@@ -501,11 +344,11 @@ def _create_files(path: Path, candidate: Candidate, address: EngineAddress, mode
         home = GalleryFolder(temporary)
         copy_model(candidate, home.version(1))
         catalogue = Catalogue(home.catalogue, new=True)
-        settings = {"engine": address.url, "place": address.options, "mode": mode}
+        settings = {"engine": address.url, "namespace": address.namespace}
         catalogue.put_version(1, version.as_json(), settings)
         catalogue.close()
         # Last, because a server's collection is not removed with the folder if something fails.
-        engine = open_engine(address, home.vectors, mode)
+        engine = open_engine(address, home.vectors)
         try:
             if engine.collections():
                 raise HoldfastError(f"{address.url}: the namespace {address.namespace} is in use; choose another one")

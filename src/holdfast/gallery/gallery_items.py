@@ -1,5 +1,6 @@
 """Items of a gallery: as they are added, as they are stored, and as hits of a search."""
 
+import html
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,8 +70,28 @@ class Hit:
         return {**shown, "metadata": dict(self.metadata)} if self.metadata else shown
 
 
+class Hits(list[Hit]):
+    """Search results, best first. A notebook shows them as a table, without paths of files."""
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>no hits</p>"
+        columns = {
+            "": [str(rank) for rank in range(1, len(self) + 1)],
+            "id": [hit.id for hit in self],
+            "label": [hit.label or "" for hit in self],
+            "score": [f"{hit.score:.4f}" for hit in self],
+            "version": [str(hit.version) for hit in self],
+            "metadata": [", ".join(f"{name}={value}" for name, value in hit.metadata.items()) for hit in self],
+        }
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        head, rows = "".join(f"<th>{name}</th>" for name in columns), zip(*columns.values(), strict=True)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
 @dataclass(frozen=True)
-class Stored:
+class StoredItem:
     """An item as the catalogue stores it."""
 
     key: int
@@ -113,7 +134,7 @@ def checked_new_id(given: object) -> str:
     return name
 
 
-def checked(item: Item, version: int) -> Stored:
+def checked(item: Item, version: int) -> StoredItem:
     """The item without image and vector; refused if some store could not hold its text and numbers unchanged.
 
     Its key is 0 until the catalogue reserves one.
@@ -135,4 +156,4 @@ def checked(item: Item, version: int) -> Stored:
     path = None if item.path is None else str(Path(item.path).absolute())
     if path is not None and not path.isascii() and any(unicodedata.category(letter) == "Cs" for letter in path):
         raise HoldfastError(f"item {name!r}: the path of its image is not valid Unicode; rename the file or its folder")
-    return Stored(0, name, version, label, metadata, path)
+    return StoredItem(0, name, version, label, metadata, path)

@@ -111,7 +111,7 @@ def _torch_is_installed() -> bool:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class VersionCandidate:
     """A model, or vectors alone, that may become a version; nothing is copied into the gallery yet.
 
     source: what was given, for messages.
@@ -160,14 +160,14 @@ class Candidate:
         return ImageEncoder.load(self.model.folder, device)
 
 
-def read_candidate(model: str | Path | None, vectors: VectorSource | None) -> Candidate:
+def read_candidate(model: str | Path | None, vectors: VectorSource | None) -> VersionCandidate:
     """A model folder, or vectors alone, as a version that may be; one of the two is given."""
     if (model is None) == (vectors is None):
         raise HoldfastError("a version is of a model folder or, without a model, of vectors alone: give one of the two")
     return _vectors_candidate(vectors) if vectors is not None else _model_candidate(Path(str(model)))
 
 
-def _model_candidate(folder: Path) -> Candidate:
+def _model_candidate(folder: Path) -> VersionCandidate:
     model = ModelFolder.read(folder)
     if model.config["preprocess"] is None:
         raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot embed images; save it with one")
@@ -176,10 +176,10 @@ def _model_candidate(folder: Path) -> Candidate:
         raise HoldfastError(
             f"{folder}: features of {model.dim} numbers do not fit a simplex of {registry.num_slots} slots"
         )
-    return Candidate(folder, model.dim, model.weights_sha256, model, model.compact_basis())
+    return VersionCandidate(folder, model.dim, model.weights_sha256, model, model.compact_basis())
 
 
-def _vectors_candidate(given: VectorSource) -> Candidate:
+def _vectors_candidate(given: VectorSource) -> VersionCandidate:
     """Vectors are called by the hash of the model that made them if they name it, else by their own hash."""
     opened = OpenVectors(given)
     if is_model_hash(opened.model):
@@ -191,10 +191,10 @@ def _vectors_candidate(given: VectorSource) -> Candidate:
         for _, block in opened.blocks(BLOCK_ROWS):
             digest.update(np.ascontiguousarray(block).tobytes())
         name = digest.hexdigest()
-    return Candidate(opened.name, opened.dim, name)
+    return VersionCandidate(opened.name, opened.dim, name)
 
 
-def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str | None:
+def space_conflict(known: SlotRegistry | None, dim: int, new: VersionCandidate) -> str | None:
     """Why features of ``new`` cannot be compared with those of a model without a bridge; None if they can.
 
     known: the slots of that model; None if it has none.
@@ -218,7 +218,7 @@ def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str 
     return None
 
 
-def copy_model(candidate: Candidate, folder: Path) -> None:
+def copy_model(candidate: VersionCandidate, folder: Path) -> None:
     """Copy the model and its basis into the gallery; the source folder is then no longer needed."""
     with replacing_folder(folder) as temporary:
         if candidate.model is None:
@@ -246,48 +246,3 @@ def read_registry(folder: Path, version: Version) -> SlotRegistry | None:
     if version.embeds == NOTHING:
         return None
     return ModelFolder(folder / MODEL, read_json(folder / MODEL / CONFIG_FILE)).registry
-
-
-@dataclass(frozen=True)
-class VectorSizes:
-    """The sizes of vectors that can be added to a version.
-
-    version: its number.
-    features: sizes of a feature, full and compact.
-    input: size of the vectors that the model embeds, None if it embeds none.
-    """
-
-    version: int
-    features: tuple[int, ...]
-    input: int | None
-
-    def is_input(self, width: int, embed: bool | None, name: str) -> bool:
-        """Whether vectors of ``width`` numbers are the model's input (True) or its features (False).
-
-        Refused: a size that fits neither. Also a size that fits both, unless ``embed`` is given, because a wrong guess
-        would silently give wrong search results.
-
-        embed: the user's choice; None to decide by size.
-        name: of the file, for errors.
-        """
-        as_input, as_feature = width == self.input and embed is not False, width in self.features and embed is not True
-        if as_input and as_feature:
-            raise HoldfastError(
-                f"{name}: both input and features of version {self.version} have {width} numbers; say --embed "
-                "(they are its input) or --no-embed (its features)"
-            )
-        if not as_input and not as_feature:
-            raise HoldfastError(f"{name}: vectors of {width} numbers, but {self._accepted(embed)}")
-        return as_input
-
-    def _accepted(self, embed: bool | None) -> str:
-        if embed and self.input is None:
-            return f"version {self.version} embeds no vectors; leave out --embed"
-        found = [] if embed else [f"features of {' or '.join(map(str, self.features))}"]
-        found += [] if self.input is None or embed is False else [f"input of {self.input}"]
-        return f"version {self.version} has {' and '.join(found)}; is --version right?"
-
-
-def vector_sizes(version: Version) -> VectorSizes:
-    """The sizes of vectors that can be added to a version."""
-    return VectorSizes(version.number, version.sizes, version.input_dim)

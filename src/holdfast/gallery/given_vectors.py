@@ -1,7 +1,7 @@
 """Vectors of a version that were computed elsewhere, matched to items by id.
 
-``NewVectors`` are those of some items, from which a bridge is fitted. ``GivenVectors`` are stored by a backfill; there
-may be any number of them, so they are read block by block.
+``NewModelVectors`` are those of some items, from which a bridge is fitted. ``GivenVectors`` are stored by a backfill;
+there may be any number of them, so they are read block by block.
 """
 
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.locations import Location
-from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_items import StoredItem
 from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
@@ -33,7 +33,7 @@ class OtherPairs(NamedTuple):
     old: np.ndarray
 
 
-class NewVectors:
+class NewModelVectors:
     """The new model's vectors of some items, and perhaps of other things.
 
     given: with ids.
@@ -98,7 +98,7 @@ class NewVectors:
 
     def choose(
         self, state: GalleryState, most: int, reserved: Collection[int], *, need_items: bool = True
-    ) -> dict[int, list[Stored]]:
+    ) -> dict[int, list[StoredItem]]:
         """At most ``most`` items of each version that are in the file, at random with a fixed seed, by version.
 
         reserved: keys of items that are not used.
@@ -106,7 +106,7 @@ class NewVectors:
         """
         names = list(self._row_of)
         order = np.random.default_rng(0).permutation(len(names)).tolist()
-        chosen: dict[int, list[Stored]] = {number: [] for number in state.catalogue.counts()}
+        chosen: dict[int, list[StoredItem]] = {number: [] for number in state.catalogue.counts()}
         self._items = 0
         for start in range(0, len(order), _LOOK_UP):
             found = state.catalogue.by_id([names[row] for row in order[start : start + _LOOK_UP]])
@@ -119,7 +119,7 @@ class NewVectors:
             raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
         return chosen
 
-    def rows(self, items: Sequence[Stored]) -> list[int]:
+    def rows(self, items: Sequence[StoredItem]) -> list[int]:
         """The row numbers of items."""
         return [self._row_of[item.id] for item in items]
 
@@ -189,7 +189,7 @@ class GivenVectors:
                 yield ReembeddedBlock(len(waiting), items, stored)
         progress.changed += max(0, progress.left)  # deleted or replaced since they were counted
 
-    def _waiting(self, state: GalleryState, ids: Sequence[str]) -> dict[str, Stored]:
+    def _waiting(self, state: GalleryState, ids: Sequence[str]) -> dict[str, StoredItem]:
         stored = state.catalogue.by_id(ids) if ids else {}
         return {name: item for name, item in stored.items() if item.version < self._version.number}
 

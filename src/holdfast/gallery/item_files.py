@@ -1,8 +1,8 @@
 """Items from files: vectors in npz, npy or parquet, read in blocks, and metadata of many items in one CSV file."""
 
 import csv
+import json
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,8 @@ class VectorFile:
     def ids(self) -> Iterator[str]:
         return (str(one) for one in self._ids)
 
-    def items(self, *, embed: bool) -> Iterator[Item]:
-        """Every row as an item. Paths in the file are relative to its folder.
-
-        embed: True if the vectors are the model's input, False if they are features.
-        """
+    def items(self) -> Iterator[Item]:
+        """Every row as an item. Paths in the file are relative to its folder."""
         start = 0
         for columns, count in self._blocks():
             with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, which is refused later
@@ -73,8 +70,7 @@ class VectorFile:
                 path = values.pop(PATHS, None) or None  # an array of texts has "" where there is none
                 yield Item(
                     str(self._ids[start + row]),
-                    image=vectors[row] if embed else None,
-                    vector=None if embed else vectors[row],
+                    vector=vectors[row],
                     metadata=values,
                     label=None if self._labels is None else str(self._labels[start + row]),
                     path=None if path is None else self.path.parent / str(path),
@@ -118,9 +114,8 @@ class ShardFolder:
     def ids(self) -> Iterator[str]:
         return self._shards.ids()
 
-    def items(self, *, embed: bool) -> Iterator[Item]:
-        """Every vector as an item; the next shard is read when all of one are used. They are features, never input."""
-        assert not embed
+    def items(self) -> Iterator[Item]:
+        """Every vector as an item; the next shard is read when all of one are used."""
         for shard in self._shards:
             for row, name in enumerate(shard.ids):
                 yield Item(
@@ -205,8 +200,6 @@ def _present(value: Value | None) -> Value | None:
 
 
 _KEYS = ("id", "path")
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,15})")  # 007 is a name, not a number
-_NUMBER = re.compile(r"-?((0|[1-9][0-9]{0,15})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -244,86 +237,80 @@ class MetadataTable:
 def read_metadata(path: Path) -> MetadataTable:
     """Read a CSV file in UTF-8, separated by commas, with a header: ``id`` (or ``path``) and one column per field.
 
-    A column of numbers becomes numbers, whole numbers if all are whole. A column of true and false becomes booleans.
-    Any other column is text, also one that has numbers with leading zeros or beyond 2^53.
+    A column of numbers as JSON writes them becomes numbers, and a column of true and false becomes booleans. Any other
+    column is text, also one that has numbers with leading zeros or beyond 2^53.
     """
-    header, lines = _read(path)
+    (_, header), *lines = _read(path)
     key = next((name for name in _KEYS if name in header), None)
     if key is None:
         apart = "" if len(header) > 1 else "; columns are separated by commas"
         raise HoldfastError(
             f"{path}: no column id or path to say which item a row belongs to; it has {shorten(header)}{apart}"
         )
-    if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
         raise HoldfastError(f"{path}: two columns are called {twice!r}")
-    fields = [name for name in header if name != key]
-    if len(fields) > MOST_FIELDS:
-        raise HoldfastError(f"{path}: {len(fields)} fields; an item has at most {MOST_FIELDS}")
-    rows: dict[str, dict[str, Value]] = {}
-    first: dict[str, int] = {}
-    cells: dict[str, list[str]] = {name: [] for name in fields}
-    for number, line in lines:
-        if len(line) != len(header):
-            raise HoldfastError(f"{path}: line {number} has {len(line)} cells, the header {len(header)}")
-        row = dict(zip(header, line, strict=True))
-        name = row[key]
+    if len(header) - 1 > MOST_FIELDS:
+        raise HoldfastError(f"{path}: {len(header) - 1} fields; an item has at most {MOST_FIELDS}")
+    first: dict[str, int] = {}  # the line of each id
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise HoldfastError(f"{path}: line {number} has {len(cells)} cells, the header {len(header)}")
+        name = cells[header.index(key)]
         if not name:
             raise HoldfastError(f"{path}: line {number} has no {key}")
-        if name in rows:
+        if name in first:
             raise HoldfastError(f"{path}: lines {first[name]} and {number} both are {key} {name!r}; keep one")
-        rows[name], first[name] = {}, number
-        for field in fields:
-            cells[field].append(row[field])
-    if not rows:
+        first[name] = number
+    if not first:
         raise HoldfastError(f"{path}: holds no rows")
-    for field in fields:
+    rows: dict[str, dict[str, Value]] = {name: {} for name in first}
+    for place, field in enumerate(header):
+        if field == key:
+            continue
         try:
             name = field if field == LABEL else checked_name(field)
-            values = list(cells[field]) if field == LABEL else _values(cells[field])
-            for value in values:
+            values = _values([cells[place] for _, cells in lines], text=field == LABEL)
+            for fields, value in zip(rows.values(), values, strict=True):
                 if isinstance(value, str):
                     check_text(f"field {field!r}", value)
+                if value is not None:
+                    fields[name] = value
         except HoldfastError as error:
             raise HoldfastError(f"{path}: {error}") from None
-        for row_fields, value, cell in zip(rows.values(), values, cells[field], strict=True):
-            if cell:
-                row_fields[name] = value
-    return MetadataTable(str(path), rows, LABEL in fields)
+    return MetadataTable(str(path), rows, LABEL in header)
 
 
-def _read(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Header and rows, each row with the number of its last line; empty lines are skipped."""
-    found = []
+def _read(path: Path) -> list[tuple[int, list[str]]]:
+    """The rows, the header first, each with the number of its last line; empty lines are skipped."""
     try:
         with open_table(path) as file:
             reader = csv.reader(file, strict=True)
-            for row in reader:
-                if row:
-                    found.append((reader.line_num, [cell.strip() for cell in row]))
+            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except UnicodeDecodeError as error:
         raise HoldfastError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
     except (OSError, csv.Error) as error:
         raise HoldfastError(f"{path}: not readable as CSV ({error})") from error
-    if not found:
+    if not rows:
         raise HoldfastError(f"{path}: empty; wanted a header with id and further columns")
-    return found[0][1], found[1:]
+    return rows
 
 
-def _values(cells: list[str]) -> list[Value]:
-    """The cells of a column, converted to the type that all of them have. Values of empty cells are not used."""
-    given = [cell for cell in cells if cell]
-    if given and all(cell.lower() in _BOOLEANS for cell in given):
-        return [_BOOLEANS.get(cell.lower(), False) for cell in cells]
-    numbers = {cell: _number(cell) for cell in set(given)}
-    if not given or None in numbers.values():
-        return list(cells)
-    kind = int if all(isinstance(number, int) for number in numbers.values()) else float
-    return [kind(numbers.get(cell) or 0) for cell in cells]
+def _values(cells: list[str], *, text: bool) -> list[Value | None]:
+    """The cells of a column in the type that all of them have; None for an empty cell."""
+    values = [_value(cell) for cell in cells]
+    kinds = {type(value) for value, cell in zip(values, cells, strict=True) if cell}
+    if text or not (kinds <= {bool} or kinds <= {int, float}):
+        values = list(cells)
+    return [value if cell else None for value, cell in zip(values, cells, strict=True)]
 
 
-def _number(cell: str) -> int | float | None:
-    if _WHOLE.fullmatch(cell):
-        return int(cell) if abs(int(cell)) <= LARGEST_WHOLE else None
-    found = float(cell) if _NUMBER.fullmatch(cell) else math.inf
-    return found if math.isfinite(found) else None
+def _value(cell: str) -> Value:
+    if cell.lower() in _BOOLEANS:
+        return _BOOLEANS[cell.lower()]
+    try:
+        value = json.loads(cell, parse_constant=str)
+    except (ValueError, RecursionError):
+        return cell
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return value if is_number and (isinstance(value, float) or abs(value) <= LARGEST_WHOLE) else cell

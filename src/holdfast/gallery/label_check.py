@@ -12,13 +12,12 @@ import numpy as np
 
 from holdfast.checks import check
 from holdfast.checks.verdict import FEWEST_UNITS, NOT_JUDGED
-from holdfast.core.checksums import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.core.wording import counted
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_items import StoredItem
 from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
 
@@ -37,34 +36,28 @@ class NamedSamples:
     """The samples that a model folder names: held out from all training so far, or kept for replay.
 
     model: the name of the folder.
-    kinds: ``HELD`` or ``TRAINED`` by the sha256 of a file; empty if the folder has no lists.
-    paths: the same by the path that a sample was read from.
+    kinds: ``HELD`` or ``TRAINED`` by the path that a sample was read from; empty if the folder has no lists.
     """
 
     model: str
     kinds: Mapping[str, str]
-    paths: Mapping[str, str]
 
     @classmethod
     def read(cls, folder: Path | None) -> "NamedSamples":
         """Those of a model folder; None for a version of vectors alone."""
         kinds: dict[str, str] = {}
-        paths: dict[str, str] = {}
         if folder is None:
-            return cls("", kinds, paths)
+            return cls("", kinds)
         for stem, kind in ((HELD_OUT, HELD), (BUFFER, TRAINED)):
-            found = read_sample_list(folder, stem)
-            for _, path, sha256 in () if found is None else found.samples:
-                kinds[sha256] = paths[path] = kind
-        return cls(folder.resolve().name, kinds, paths)
+            listed = read_sample_list(folder, stem)
+            kinds |= {path: kind for _, path, _ in (() if listed is None else listed.samples)}
+        return cls(folder.resolve().name, kinds)
 
-    def kinds_of(self, items: Iterable[Stored]) -> dict[int, str]:
-        """The kind of each item, by key, from the content of its image. A file that cannot be read is unknown."""
-        if not self.kinds:
-            return {item.key: UNKNOWN for item in items}
-        return {item.key: self.kinds.get(_hash(item.path), UNKNOWN) for item in items}
+    def kinds_of(self, items: Iterable[StoredItem]) -> dict[int, str]:
+        """The kind of each item, by key."""
+        return {item.key: self.kinds.get(str(item.path), UNKNOWN) for item in items}
 
-    def best(self, items: Sequence[Stored], kinds: Mapping[int, str]) -> list[Stored]:
+    def best(self, items: Sequence[StoredItem], kinds: Mapping[int, str]) -> list[StoredItem]:
         """The held-out items if there are enough; else with them those of unknown kind, and then all."""
         for allowed in ((HELD,), (HELD, UNKNOWN)):
             found = [item for item in items if kinds[item.key] in allowed]
@@ -72,7 +65,7 @@ class NamedSamples:
                 return found
         return list(items)
 
-    def describe(self, items: Iterable[Stored], kinds: Mapping[int, str]) -> dict[str, Any]:
+    def describe(self, items: Iterable[StoredItem], kinds: Mapping[int, str]) -> dict[str, Any]:
         """How many items of each kind were used, and ``text``, a sentence about them."""
         counts = Counter(kinds[item.key] for item in items)
         held, unknown, trained = counts[HELD], counts[UNKNOWN], counts[TRAINED]
@@ -87,13 +80,6 @@ class NamedSamples:
         return {HELD: held, UNKNOWN: unknown, TRAINED: trained, "model": self.model, "text": "; ".join(parts)}
 
 
-def _hash(path: str | None) -> str:
-    try:
-        return "" if path is None else sha256_of(Path(path))
-    except OSError:
-        return ""
-
-
 @dataclass(frozen=True)
 class CheckSample:
     """Labelled items of one version.
@@ -103,7 +89,7 @@ class CheckSample:
     vectors: the stored vectors of both, by key.
     """
 
-    queries: list[Stored]
+    queries: list[StoredItem]
     gallery: dict[int, str]
     vectors: dict[int, np.ndarray]
 
@@ -204,7 +190,7 @@ def joint_confidence(checks: int) -> float:
 def check_on_sample(
     version: int,
     sample: CheckSample,
-    read: Callable[[Stored], np.ndarray],
+    read: Callable[[StoredItem], np.ndarray],
     embed: Callable[[np.ndarray], NewQueries],
     samples: NamedSamples,
     confidence: float = 0.95,
@@ -256,10 +242,10 @@ def check_on_sample(
 
 
 def _embedded(
-    items: Sequence[Stored], read: Callable[[Stored], np.ndarray], embed: Callable[[np.ndarray], NewQueries]
-) -> tuple[list[Stored], NewQueries | None]:
+    items: Sequence[StoredItem], read: Callable[[StoredItem], np.ndarray], embed: Callable[[np.ndarray], NewQueries]
+) -> tuple[list[StoredItem], NewQueries | None]:
     """The items with images that can be read, and their new queries; None without any."""
-    queries: list[Stored] = []
+    queries: list[StoredItem] = []
     parts: list[NewQueries] = []
     for start in range(0, len(items), _IMAGES_AT_ONCE):
         images: list[np.ndarray] = []

@@ -2,11 +2,9 @@
 
 Images are read and embedded while others may write. Then the batch is stored like any other write (see ``catalogue``):
 new vectors first, then one transaction that gives them to their items, and the old vectors are deleted last. An item
-that was replaced or deleted meanwhile is left alone. On a Ray cluster the workers read and embed the images, and this
-process stores the vectors.
+that was replaced or deleted meanwhile is left alone.
 """
 
-import contextlib
 import math
 import threading
 import time
@@ -17,19 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gallery.gallery_items import Stored
-from holdfast.gallery.gallery_versions import MODEL, Version
+from holdfast.gallery.gallery_items import StoredItem
+from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.version_models import batch_sizes, prepare_image, unit_row
 
 if TYPE_CHECKING:
-    from holdfast.embedders.batches import EmbeddedItems
     from holdfast.embedders.image_encoder import ImageEncoder
 
 REASONS_KEPT = 20
-SHARD_ITEMS = 1000
-"""Items that a worker decodes in one task. A kill of this process loses at most those that are under way."""
-_LOOK_UP = 500
 
 
 @dataclass
@@ -86,7 +80,7 @@ class ReembeddedBlock(NamedTuple):
     """
 
     taken: int
-    items: list[Stored]
+    items: list[StoredItem]
     vectors: np.ndarray
 
 
@@ -165,10 +159,10 @@ def image_blocks(
 
 
 def _embed(
-    state: GalleryState, encoder: "ImageEncoder", target: Version, items: list[Stored], progress: ReembedProgress
-) -> tuple[list[Stored], np.ndarray]:
+    state: GalleryState, encoder: "ImageEncoder", target: Version, items: list[StoredItem], progress: ReembedProgress
+) -> tuple[list[StoredItem], np.ndarray]:
     """The items with readable images, and their vectors; the others are counted in ``progress``."""
-    good: list[Stored] = []
+    good: list[StoredItem] = []
     rows: list[np.ndarray] = []
 
     batch_size = encoder.batch_size
@@ -189,80 +183,6 @@ def _embed(
             except HoldfastError as error:
                 progress.refuse(item.id, str(error))
     return good, np.stack(rows) if rows else np.empty((0, target.stored_dim), dtype=np.float32)
-
-
-def ray_blocks(
-    state: GalleryState, keys: Sequence[int], target: Version, address: str, size: int, progress: ReembedProgress
-) -> Generator[ReembeddedBlock, None, None]:
-    """The items with these keys, embedded by ``target`` on the cluster, ``size`` at a time, about in this order.
-
-    The shard of an item is known by its key. Keys are never used again, so a vector cannot reach a replaced item. With
-    a limit, as many items are embedded at a time as it still allows; unreadable ones do not count.
-    """
-    from holdfast.embedders.image_encoder import batch_size_on
-    from holdfast.embedders.on_ray import ray_cluster
-    from holdfast.embedders.processes import ShardWork
-    from holdfast.embedders.source_items import Files
-
-    taken = state.models.encoder(target).input
-    with contextlib.ExitStack() as opened:
-        cluster, start = None, 0
-        while start < len(keys) and progress.moved != progress.limit:
-            wanted = keys[start:] if progress.limit is None else keys[start : start + progress.limit - progress.moved]
-            start += len(wanted)
-            paths = _paths(state, wanted)
-            progress.changed += len(wanted) - len(paths)
-            if not paths:
-                continue
-            cluster = cluster or opened.enter_context(ray_cluster(address))
-            order = list(paths)
-            shards = [order[first : first + SHARD_ITEMS] for first in range(0, len(order), SHARD_ITEMS)]
-            work = ShardWork(
-                state.folder.version(target.number) / MODEL,
-                [(number, Files([paths[key] for key in shard])) for number, shard in enumerate(shards)],
-                batch_size_on(cluster.device, taken),
-            )
-            for number, embedded in cluster.embed(work, taken, lambda count: None):
-                yield from _ray_rows(state, target, shards[number], embedded, size, progress)
-
-
-def _paths(state: GalleryState, keys: Sequence[int]) -> dict[int, str]:
-    """The path of each key that still exists, in the order of the keys."""
-    paths: dict[int, str] = {}
-    for start in range(0, len(keys), _LOOK_UP):
-        block = keys[start : start + _LOOK_UP]
-        found, _ = state.catalogue.by_key(block)
-        paths |= {key: str(found[key].path) for key in block if key in found}
-    return paths
-
-
-def _ray_rows(
-    state: GalleryState,
-    target: Version,
-    keys: Sequence[int],
-    embedded: "EmbeddedItems",
-    size: int,
-    progress: ReembedProgress,
-) -> Generator[ReembeddedBlock, None, None]:
-    vectors = state.models.stored_rows(embedded.vectors, target)
-    for start in range(0, len(keys), size):
-        block = keys[start : start + size]
-        existing, _ = state.catalogue.by_key(block)
-        items: list[Stored] = []
-        rows = []
-        for row, key in enumerate(block, start=start):
-            item = existing.get(key)
-            if item is None:
-                continue
-            try:
-                if row in embedded.reasons:
-                    raise HoldfastError(f"{item.path}: {embedded.reasons[row]}")
-                vectors[row] = unit_row(vectors[row], f"item {item.id!r}", target.number)
-                items.append(item)
-                rows.append(row)
-            except HoldfastError as error:
-                progress.refuse(item.id, str(error))
-        yield ReembeddedBlock(len(block), items, vectors[rows])
 
 
 class RateLimit:

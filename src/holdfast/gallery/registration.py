@@ -4,38 +4,37 @@ import contextlib
 import gc
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.bridges import BRIDGES, NONE, Bridge
+from holdfast.bridges import NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.checks.verdict import WORSE, YES
-from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.errors import HoldfastError
 from holdfast.core.process_settings import SHORT_TURNS
 from holdfast.core.wording import counted, have
 from holdfast.gallery.bridge_pairs import (
+    ItemPairs,
     PairItems,
-    Pairs,
     choose_with_images,
     embed_images,
     pairs_of,
     read_pair_items,
 )
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
+from holdfast.gallery.gallery_base import AUTO, RegisterOptions
 from holdfast.gallery.gallery_versions import (
-    NOTHING,
-    Candidate,
     Version,
+    VersionCandidate,
     copy_model,
     read_candidate,
     read_registry,
     space_conflict,
 )
-from holdfast.gallery.given_vectors import NewVectors, OtherPairs
+from holdfast.gallery.given_vectors import NewModelVectors, OtherPairs
 from holdfast.gallery.label_check import (
     CheckSample,
     CheckSplit,
@@ -47,47 +46,11 @@ from holdfast.gallery.label_check import (
     split,
 )
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.vector_sources import VectorSource
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to, reversed_bridge
 from holdfast.gallery.version_models import BasisConverter, load_encoder, prepare_image
 
 if TYPE_CHECKING:
     from holdfast.embedders.image_encoder import ImageEncoder
-
-
-@dataclass(frozen=True)
-class RegisterOptions:
-    """The options of ``Gallery.register``."""
-
-    force: bool = False
-    bridge: str = AUTO
-    bridge_pairs: int = MOST_PAIRS
-    new_vectors: VectorSource | None = None
-    old_vectors: VectorSource | None = None
-    progress: RegisterProgress = field(default=lambda stage, done, total: None)
-
-    def __post_init__(self) -> None:
-        if self.bridge not in (AUTO, NONE, *BRIDGES) and not Path(self.bridge).is_dir():
-            raise unknown_name("kind of bridge", self.bridge, [AUTO, NONE, *BRIDGES])
-        if self.bridge_pairs < FEWEST_PAIRS:
-            raise HoldfastError(f"a bridge needs at least {FEWEST_PAIRS} pairs, got bridge_pairs {self.bridge_pairs}")
-        self._refuse_old_vectors_alone()
-        if self.bridge == NONE and self.new_vectors is not None:
-            raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
-
-    def ready_bridge(self, new_dim: int, old_dim: int) -> Bridge | None:
-        """The bridge in the folder that ``bridge`` names; None if it names a kind. Refused: one of other sizes."""
-        if self.bridge in (AUTO, NONE, *BRIDGES):
-            return None
-        ready = Bridge.load(self.bridge)
-        if ready.dims != (new_dim, old_dim):
-            sizes = f"from {ready.dims[0]} to {ready.dims[1]} numbers, and these versions store {new_dim} and {old_dim}"
-            raise HoldfastError(f"{self.bridge}: a bridge {sizes}; fit it on vectors as the gallery stores them")
-        return ready
-
-    def _refuse_old_vectors_alone(self) -> None:
-        if self.old_vectors is not None and self.new_vectors is None:
-            raise HoldfastError("old vectors are paired by id with new vectors of the same things; give both")
 
 
 def register(state: GalleryState, model: str | Path | None, options: RegisterOptions) -> Version:
@@ -187,7 +150,7 @@ def _loss_text(check: dict[str, Any]) -> str:
     return f"{loss['question'].lower()}: {loss['answer']} ({change}; {check['items_used']['text']})"
 
 
-def _refuse_known_model(state: GalleryState, candidate: Candidate) -> None:
+def _refuse_known_model(state: GalleryState, candidate: VersionCandidate) -> None:
     models = state.models
     if models.rollback_version is not None:
         raise HoldfastError(f"version {models.rollback_version} is being rolled back; finish or cancel that first")
@@ -240,25 +203,6 @@ class _Sampled:
     converter: BasisConverter
     check: CheckSample | None
     pairs: PairItems
-    model: "OldModel | None"
-
-
-class OldModel:
-    """The model of an older version without items, to embed items of other versions."""
-
-    def __init__(self, state: GalleryState, version: Version) -> None:
-        self.encoder = load_encoder(state.folder, version, state.models.device)
-        self._basis = state.models.basis_of(version.number)
-
-    def embed(self, images: np.ndarray) -> np.ndarray:
-        """Prepared images as the version stores them."""
-        return _stored_rows(self.encoder, images, self._basis)
-
-
-def _stored_rows(encoder: "ImageEncoder", images: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
-    # Without the lock of other forward passes: only the caller uses the encoder, and searches must not wait.
-    full = full_features(encoder, images)
-    return full if basis is None else full @ basis
 
 
 def full_features(encoder: "ImageEncoder", images: np.ndarray) -> np.ndarray:
@@ -275,7 +219,7 @@ class _Registration:
     def __init__(
         self,
         state: GalleryState,
-        candidate: Candidate,
+        candidate: VersionCandidate,
         new: Version,
         options: RegisterOptions,
         encoder: "ImageEncoder | None",
@@ -322,7 +266,7 @@ class _Registration:
 
     def _sample_all(self) -> list[_Sampled]:
         state, options = self._state, self._options
-        new_vectors = None if options.new_vectors is None else NewVectors(options.new_vectors)
+        new_vectors = None if options.new_vectors is None else NewModelVectors(options.new_vectors)
         self._new_vectors = new_vectors
         self._other_pairs: dict[int, OtherPairs] = {}
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
@@ -344,10 +288,7 @@ class _Registration:
                 items, conflict = counts.get(old.number, 0), self._conflict(old)
                 if new_vectors is None and options.bridge != NONE:
                     keys = [key for key in listed[old.number].keys if key not in reserved]
-                    if conflict is not None and not items:  # its items were re-embedded by other versions
-                        keys = [key for one in listed.values() for key in one.keys if key not in reserved]
                     chosen[old.number] = choose_with_images(state, keys, options.bridge_pairs)
-                pair_items = chosen.get(old.number, [])
                 bases = {self._new.number: self._candidate.basis, old.number: state.models.basis_of(old.number)}
                 found.append(
                     _Sampled(
@@ -356,13 +297,12 @@ class _Registration:
                         conflict,
                         BasisConverter(bases.__getitem__),
                         read_check_sample(state, old, splits[old.number]),
-                        read_pair_items(state, old, pair_items) if items else PairItems(pair_items, None),
-                        None if items or not pair_items or old.embeds == NOTHING else OldModel(state, old),
+                        read_pair_items(state, old, chosen.get(old.number, [])),
                     )
                 )
         return found
 
-    def _pair_others(self, new_vectors: NewVectors, old: Version) -> OtherPairs:
+    def _pair_others(self, new_vectors: NewModelVectors, old: Version) -> OtherPairs:
         assert self._options.old_vectors is not None
         state = self._state
         return new_vectors.paired_with(
@@ -376,8 +316,8 @@ class _Registration:
     def _kinds_by_path(self, listed: ItemsWithPath) -> dict[int, str]:
         """The kind of each item whose image is a file that the model folder names, by key."""
         kinds: dict[int, str] = {}
-        for kind in set(self._samples.paths.values()):
-            paths = [path for path, one in self._samples.paths.items() if one == kind]
+        for kind in set(self._samples.kinds.values()):
+            paths = [path for path, named in self._samples.kinds.items() if named == kind]
             kinds.update(dict.fromkeys(self._state.catalogue.keys_with_path(listed, paths), kind))
         return kinds
 
@@ -388,20 +328,24 @@ class _Registration:
         return self.encoder
 
     def _embed(self, images: np.ndarray) -> np.ndarray:
-        """Prepared images as the new version stores them."""
-        return _stored_rows(self._loaded(), images, self._candidate.basis)
+        """Prepared images as the new version stores them.
 
-    def _pairs(self, one: _Sampled) -> Pairs:
+        Without the lock of other forward passes: only this registration uses the encoder, and searches must not wait.
+        """
+        full, basis = full_features(self._loaded(), images), self._candidate.basis
+        return full if basis is None else full @ basis
+
+    def _pairs(self, one: _Sampled) -> ItemPairs:
         chosen = one.pairs
         if self._new_vectors is not None:
             rows = self._new_vectors.rows(chosen.items)
             given = self._new_vectors.stored(rows, self._new, self._candidate.basis)
-            pairs = pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
+            pairs = pairs_of(chosen.items, chosen.vectors, dict(enumerate(given)))
             other = self._other_pairs.get(one.old.number)
             if other is None or not other.rows:
                 return pairs
             others = self._new_vectors.stored(other.rows, self._new, self._candidate.basis)
-            return pairs.joined(Pairs(other.old, others, [None] * len(others)), self._options.bridge_pairs)
+            return pairs.joined(ItemPairs(other.old, others, [None] * len(others)), self._options.bridge_pairs)
         if not chosen.items:
             return pairs_of([], {}, {})
         stage = f"embedding items of version {one.old.number}"
@@ -409,13 +353,9 @@ class _Registration:
         def progress(done: int, total: int) -> None:
             self._options.progress(stage, done, total)
 
-        old = chosen.vectors or {}
-        if one.model is not None:
-            old = embed_images(chosen.items, one.model.encoder, one.model.embed, lambda done, total: None)
-        new = embed_images(chosen.items, self._loaded(), self._embed, progress)
-        return pairs_of(chosen.items, old, new)
+        return pairs_of(chosen.items, chosen.vectors, embed_images(chosen.items, self._loaded(), self._embed, progress))
 
-    def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
+    def _fit(self, one: _Sampled, pairs: ItemPairs) -> tuple[Bridge | None, Bridge | None]:
         """The bridges to and from an older version.
 
         None without enough pairs, if vectors can be compared as they are or if the version can be unreachable. The

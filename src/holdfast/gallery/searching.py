@@ -1,50 +1,23 @@
 """Search all versions of a gallery, merged by scores that can be compared between versions."""
 
-import html
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from holdfast.core.errors import HoldfastError, unknown_name
-from holdfast.gallery.engines.engine import Found
-from holdfast.gallery.filters import Filter, Value, possible
+from holdfast.core.errors import HoldfastError
+from holdfast.gallery.engines.engine import EngineHit
+from holdfast.gallery.filters import Filter, possible
 from holdfast.gallery.gallery_items import Hit
 from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.version_models import VersionQuery
 
-MOST_HITS = 10_000
 TRIES = 3
 
 
-class Hits(list[Hit]):
-    """Search results, best first. A notebook shows them as a table, without paths of files."""
-
-    def _repr_html_(self) -> str:
-        if not self:
-            return "<p>no hits</p>"
-        columns = {
-            "": [str(rank) for rank in range(1, len(self) + 1)],
-            "id": [hit.id for hit in self],
-            "label": [hit.label or "" for hit in self],
-            "score": [f"{hit.score:.4f}" for hit in self],
-            "version": [str(hit.version) for hit in self],
-            "metadata": [_metadata_text(hit.metadata) for hit in self],
-        }
-        columns = {name: cells for name, cells in columns.items() if any(cells)}
-        head, rows = "".join(f"<th>{name}</th>" for name in columns), zip(*columns.values(), strict=True)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _metadata_text(metadata: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in metadata.items())
-
-
 @dataclass(frozen=True)
-class SearchArguments:
+class GallerySearch:
     """One search.
 
     vector: the query, as version ``source`` stores vectors.
@@ -64,7 +37,7 @@ class SearchArguments:
     indexed_by: frozenset[int] | None = None
 
 
-def search_versions(state: GalleryState, arguments: SearchArguments) -> list[Hit]:
+def search_versions(state: GalleryState, arguments: GallerySearch) -> list[Hit]:
     """The best items of all versions, or of ``indexed_by``, each once.
 
     A search could miss an item that changes its version meanwhile, so the result is discarded if any item did. After
@@ -101,7 +74,7 @@ def stored_item(state: GalleryState, id: str) -> tuple[Version, np.ndarray]:
     raise HoldfastError(f"no item {id!r} in the gallery")
 
 
-def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit], int]:
+def _search(state: GalleryState, arguments: GallerySearch) -> tuple[list[Hit], int]:
     """The hits, and the catalogue's count of changes when their keys were looked up."""
     among, k, source = arguments.indexed_by, arguments.k, arguments.source
     versions = [one for one in state.models.versions() if among is None or one.number in among]
@@ -135,14 +108,14 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
 
 
 def _ask_engine(
-    state: GalleryState, versions: Sequence[Version], queries: Sequence[VersionQuery], arguments: SearchArguments
-) -> list[list[Found]]:
+    state: GalleryState, versions: Sequence[Version], queries: Sequence[VersionQuery], arguments: GallerySearch
+) -> list[list[EngineHit]]:
     """The best ``arguments.k`` vectors of each version; all versions at once if the engine can."""
 
     counts = state.catalogue.counts() if len(versions) > 1 else {}
     total = sum(counts.get(version.number, 0) for version in versions)
 
-    def ask(version: Version, query: VersionQuery) -> list[Found]:
+    def ask(version: Version, query: VersionQuery) -> list[EngineHit]:
         k, where, exact = arguments.k, arguments.where, arguments.exact
         share = counts.get(version.number, 0) / total if total else 1.0
         return state.engine.search(version.collection, query.vector, k, where, exact=exact, share=share)
@@ -152,50 +125,3 @@ def _ask_engine(
         return [ask(*pair) for pair in pairs]
     others = [state.search_threads.submit(ask, *pair) for pair in pairs[1:]]
     return [ask(*pairs[0]), *(other.result() for other in others)]
-
-
-def checked_k(image: Any, vector: Any, id: str | None, k: Any, version: int | None = None) -> int:
-    """``k`` as an int; refused unless exactly one of image, vector and id is given and ``k`` is in range.
-
-    version: that of an image or a vector; refused with an id.
-    """
-    given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
-    if len(given) != 1:
-        raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
-    if id is not None and version is not None:
-        raise HoldfastError("search: version is for an image or a vector; a stored item has its own version")
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
-        raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
-    return int(k)
-
-
-def checked_offset(offset: Any, k: int) -> int:
-    """``offset`` as an int; refused unless it is a whole number from 0 on and ``offset + k`` is at most ``MOST_HITS``.
-
-    A search with an offset finds all hits before it, too, so it takes as long as one for ``offset + k`` hits.
-    """
-    if isinstance(offset, bool) or not isinstance(offset, int | np.integer) or offset < 0:
-        raise HoldfastError(f"offset must be a whole number from 0 on, got {offset!r}")
-    if offset + k > MOST_HITS:
-        raise HoldfastError(f"offset {offset} with k {k}: offset and k together are at most {MOST_HITS}")
-    return int(offset)
-
-
-def checked_indexed_by(indexed_by: Any, known: Collection[int]) -> frozenset[int] | None:
-    """The versions to search, given as one number or several; None for all. Numbers not in ``known`` are refused.
-
-    A version without items is accepted: callers that search version by version need not know which have items.
-    """
-    if indexed_by is None:
-        return None
-    given = list(indexed_by) if isinstance(indexed_by, Iterable) and not isinstance(indexed_by, str) else [indexed_by]
-    if not given:
-        raise HoldfastError(
-            "indexed_by: an empty list matches nothing; leave it out to search the items of all versions"
-        )
-    for one in given:
-        if isinstance(one, bool) or not isinstance(one, int | np.integer):
-            raise HoldfastError(f"indexed_by takes numbers of versions, got {one!r}")
-        if one not in known:
-            raise unknown_name("version", str(one), known)
-    return frozenset(int(one) for one in given)

@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.gallery.engines.engine import Engine
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.gallery_items import Stored
+from holdfast.gallery.gallery_items import StoredItem
 from holdfast.gallery.gallery_versions import Version
 from holdfast.gallery.item_limits import MOST_FIELDS_IN_ALL
 from holdfast.gallery.version_models import EmbeddedItem, Models
@@ -143,7 +143,7 @@ class Writer:
                 f"{MOST_FIELDS_IN_ALL} are kept; use names that it has"
             )
 
-    def store_reembedded(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
+    def store_reembedded(self, items: Sequence[StoredItem], vectors: np.ndarray, version: Version) -> int:
         """Store new vectors of items that move to ``version``; how many items had not changed since they were read."""
         keys = self._catalogue.reserve(len(items), version.number)
         self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])

@@ -7,9 +7,8 @@ The catalogue keeps the hashes of their files. Whoever changes a bridge can chan
 hash in the folder would not show it.
 """
 
-import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +81,6 @@ class VersionBridges:
         self._folder = folder
         self._loaded: dict[tuple[int, int], Bridge | None] = {}
         self._loading = threading.Lock()
-        self._stacked = functools.lru_cache(maxsize=4)(self._stack)
 
     def between(self, source: Version, target: Version) -> Bridge | None:
         """The bridge that carries vectors of ``source`` into the space of ``target``; None if there is none."""
@@ -96,20 +94,16 @@ class VersionBridges:
     def map_query(self, query: np.ndarray, source: Version, targets: Sequence[Version]) -> dict[int, np.ndarray]:
         """A unit query of ``source`` in the space of each target that has a bridge with a map, by its number."""
         bridges = {target.number: self.between(source, target) for target in targets if target.number != source.number}
-        mapped = {number: one for number, one in bridges.items() if one is not None and one.kind != NONE}
-        if len(mapped) < 2:
-            return {number: bridge.one(query) for number, bridge in mapped.items()}
-        return self._stacked(tuple((source.number, number) for number in mapped))(query)
+        return {
+            number: bridge.one(query)
+            for number, bridge in bridges.items()
+            if bridge is not None and bridge.kind != NONE
+        }
 
     def forget(self, number: int) -> None:
         """Drop the bridges from and to a version from memory."""
         with self._loading:
             self._loaded = {pair: one for pair, one in self._loaded.items() if number not in pair}
-            self._stacked.cache_clear()
-
-    def _stack(self, pairs: tuple[tuple[int, int], ...]) -> "BridgeStack":
-        loaded = {pair: self._loaded[pair] for pair in pairs}
-        return BridgeStack({target: bridge for (_, target), bridge in loaded.items() if bridge is not None})
 
     def _load(self, source: Version, target: Version) -> Bridge | None:
         newer, older = (source, target) if source.number > target.number else (target, source)
@@ -123,33 +117,3 @@ class VersionBridges:
                 f"model of version {newer.number} again after a rollback"
             )
         return Bridge.load(place)
-
-
-class BridgeStack:
-    """Bridges from one version to several. Those that are one matrix each are computed as one matrix product.
-
-    bridges: with a map each, by the number of the version they lead to.
-    """
-
-    def __init__(self, bridges: Mapping[int, Bridge]) -> None:
-        whole: dict[int, LinearMap] = {}
-        self._others: dict[int, Bridge] = {}
-        for number, bridge in bridges.items():
-            if isinstance(bridge.map, LinearMap) and len(bridge.map.factors) == 1:
-                whole[number] = bridge.map
-            else:
-                self._others[number] = bridge
-        self._numbers = list(whole)
-        if whole:
-            self._weight = np.ascontiguousarray(np.concatenate([one.weight.T for one in whole.values()]))
-            self._bias = np.concatenate([one.bias for one in whole.values()])
-            self._ends = np.cumsum([len(one.bias) for one in whole.values()])[:-1]
-
-    def __call__(self, query: np.ndarray) -> dict[int, np.ndarray]:
-        """The unit queries that the bridges make of one unit query (float32), by number."""
-        found: dict[int, np.ndarray] = {number: bridge.one(query) for number, bridge in self._others.items()}
-        if self._numbers:
-            # Row by row in one thread: waking the threads of a matrix product can take longer than the product.
-            parts = np.split(np.vecdot(self._weight, query) + self._bias, self._ends)
-            found |= {n: part / max(float(np.sqrt(part @ part)), 1e-12) for n, part in zip(self._numbers, parts)}
-        return found

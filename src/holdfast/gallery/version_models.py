@@ -4,6 +4,7 @@ Also used by attached galleries: batch sizes, preparation of one image, vectors 
 """
 
 import functools
+import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -14,13 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.bridges import Bridge, ScoreScale
-from holdfast.bridges.scores import SAME
+from holdfast.bridges.score_scale import SAME
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.core.real_arrays import real_array
 from holdfast.embedders.model_folder import change_basis
-from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.gallery_items import Item, Stored, checked
+from holdfast.gallery.gallery_items import Item, StoredItem, checked
 from holdfast.gallery.gallery_versions import BASIS, MODEL, NOTHING, Version, read_basis
 from holdfast.gallery.version_bridges import VersionBridges
 
@@ -35,7 +35,7 @@ OnRefused = Callable[[Item, HoldfastError], None]
 class EmbeddedItem:
     """An item that can be stored; its key is assigned later."""
 
-    item: Stored
+    item: StoredItem
     vector: np.ndarray
 
 
@@ -50,12 +50,15 @@ class Models:
     """The versions of a gallery. Encoders and bases are read from its folder when first needed.
 
     device: where encoders are loaded and embed; ``auto`` is the GPU if there is one.
+    rollback_version: the version that a rollback is removing.
     """
 
-    def __init__(self, folder: GalleryFolder, catalogue: Catalogue, device: str) -> None:
+    def __init__(
+        self, folder: GalleryFolder, versions: Sequence[Version], device: str, rollback_version: int | None = None
+    ) -> None:
         self._folder, self.device = folder, device
-        self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
-        self.rollback_version: int | None = catalogue.setting("leaving")  # the version that a rollback is removing
+        self._versions = {version.number: version for version in versions}
+        self.rollback_version = rollback_version
         self._removed: dict[int, Version] = {}
         self._encoders: dict[int, ImageEncoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch uses all cores for it anyway
@@ -175,7 +178,7 @@ class Models:
         refused: called with each bad item and the reason; None raises the reason.
         """
         found: dict[str, EmbeddedItem] = {}
-        opened: dict[str, tuple[Item, Stored, np.ndarray]] = {}
+        opened: dict[str, tuple[Item, StoredItem, np.ndarray]] = {}
         encoder = self.encoder(version) if any(item.vector is None for item in items) else None
         batch_size = 0 if encoder is None else encoder.batch_size
 
@@ -237,7 +240,12 @@ def load_encoder(folder: GalleryFolder, version: Version, device: str) -> "Image
 
 
 def device_name(device: object) -> str:
-    """The name of a device; one other than ``auto`` and ``cpu`` is refused if it is not there."""
+    """The name of a device; one other than ``auto`` and ``cpu`` is refused if it is not there.
+
+    ``auto`` is what the environment variable HOLDFAST_DEVICE names, else the GPU if there is one.
+    """
+    if str(device) == "auto":
+        device = os.environ.get("HOLDFAST_DEVICE") or "auto"
     if str(device) in ("auto", "cpu"):
         return str(device)
     from holdfast.embedders.image_encoder import checked_device

@@ -76,11 +76,11 @@ class AccessControl:
         if self.has_tokens:
             return
         host, port = _host_and_port(f"//{hosts[0] if hosts else ''}")
-        if host not in self._hosts and not _is_loopback(host):
+        if host not in self._hosts and not is_loopback(host):
             raise RequestError(421, "the Host header names another host; a reverse proxy's name needs --allow-host")
         for name, own_port in map(_host_and_port, origins):
             # A proxy may pass on its name without its port.
-            if name not in self._hosts and not (_is_loopback(name) and own_port == port):
+            if name not in self._hosts and not (is_loopback(name) and own_port == port):
                 raise RequestError(403, "the Origin header names another site")
 
 
@@ -122,13 +122,13 @@ def read_tokens(file: Path | None, environment: Mapping[str, str] = os.environ) 
 
 def check_bind_address(host: str, access: AccessControl) -> None:
     """Without tokens, refuse to listen at an address that other machines can reach."""
-    if not access.has_tokens and not _is_loopback(host):
+    if not access.has_tokens and not is_loopback(host):
         raise HoldfastError(
             f"--host {host}: without tokens the service is for this machine only; pass --token-file, or use 127.0.0.1"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core.environment import DISTRIBUTION, version
-from holdfast.core.errors import HoldfastError
 from holdfast.gallery import OpenGallery
-from holdfast.service.access_control import AccessControl
+from holdfast.service.access_control import AccessControl, is_loopback
 from holdfast.service.body_limits import Limits
 from holdfast.service.error_answers import (
     CLIENT_GONE,
@@ -25,8 +24,8 @@ from holdfast.service.error_answers import (
     response_for,
 )
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.local_socket import LocalSocket, RunningTasks, admin_routes
 from holdfast.service.openapi_schema import ERROR_RESPONSES, complete_openapi
+from holdfast.service.owner_tasks import PREFIX, OwnerTasks
 from holdfast.service.prometheus import Metrics
 from holdfast.service.refusals import LOG, RequestError
 from holdfast.service.routes_items import item_routes
@@ -57,7 +56,7 @@ def build_app(
     access: AccessControl,
     limits: Limits | None = None,
     name: str = "gallery",
-    socket_folder: Path | None = None,
+    owner: OwnerTasks | None = None,
     on_started: Callable[[], None] = lambda: None,
 ) -> "RequestMiddleware":
     """An ASGI application for an open gallery. It ends its threads at shutdown but does not close the gallery.
@@ -65,7 +64,7 @@ def build_app(
     access: who may send requests.
     limits: of requests; the defaults of ``Limits`` if None.
     name: the gallery's name as clients see it.
-    socket_folder: the gallery's folder, to offer the admin routes on a socket in it; None: do not offer them.
+    owner: the tasks of the gallery's owner; None: they are not offered.
     on_started: called when requests are about to be answered.
     """
     limits = limits or Limits()
@@ -76,41 +75,10 @@ def build_app(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(jobs.close)
             starting = asyncio.create_task(jobs.workers.start())  # beside the first requests
-            if socket_folder is not None:
-                try:
-                    await stack.enter_async_context(_local_socket(jobs, metrics, socket_folder))
-                except HoldfastError as error:  # a file system without sockets: everything else works
-                    LOG.warning("%s; stop the service before you run commands on this gallery", error)
             on_started()
             yield
             await starting
 
-    routers = (
-        search_routes(jobs, access),
-        item_routes(jobs, access),
-        state_routes(jobs, access, metrics),
-        page_routes(),
-    )
-    direct = direct_searches(jobs, access)
-    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics, direct, gallery.folder)
-
-
-def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSocket:
-    """The same application on the socket in the gallery's folder: no tokens, and with the admin routes."""
-    access, running = AccessControl({}), RunningTasks()
-    routers = (
-        search_routes(jobs, access),
-        item_routes(jobs, access),
-        state_routes(jobs, access, metrics),
-        admin_routes(jobs, running),
-    )
-    # Counted by itself: the owner's requests are answered whatever the load is.
-    direct = direct_searches(jobs, access)
-    app = RequestMiddleware(_application(routers), access, jobs.limits, Metrics(), direct)
-    return LocalSocket(app, folder, running)
-
-
-def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:
     app = FastAPI(
         title="Holdfast gallery",
         version=version(DISTRIBUTION) or "0",
@@ -122,17 +90,19 @@ def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:
         responses=ERROR_RESPONSES,
     )
     install_error_handlers(app)
-    for router in routers:
+    routers = [search_routes(jobs, access), item_routes(jobs, access), state_routes(jobs, access, metrics)]
+    for router in (*routers, page_routes(), *(() if owner is None else (owner.router(jobs),))):
         app.include_router(router)
     complete_openapi(app)
-    return app
+    return RequestMiddleware(app, access, limits, metrics, direct_searches(jobs, access), gallery.folder, owner)
 
 
 class RequestMiddleware:
     """An ASGI application around another one: checks host, origin and load, adds headers, counts requests.
 
     direct: endpoints of POST requests, by path, that are called without ``app``.
-    private_folder: the gallery's folder, if answers may not name it.
+    private_folder: the gallery's folder, which only answers to its owner may name.
+    owner: decides who the owner is, whose requests are answered whatever the load is.
     """
 
     def __init__(
@@ -142,10 +112,11 @@ class RequestMiddleware:
         limits: Limits,
         metrics: Metrics,
         direct: Mapping[str, Callable[[Request], Awaitable[Response]]],
-        private_folder: Path | None = None,
+        private_folder: Path,
+        owner: OwnerTasks | None,
     ) -> None:
         self._app, self._access, self._limits, self._metrics, self._direct = app, access, limits, metrics, direct
-        self._private_folder = private_folder
+        self._private_folder, self._owner = private_folder, owner
         self._body_bytes = 0  # of the bodies of all requests that are being answered
         self._arriving = 0  # requests whose body is waited for: slow clients leave the others their turn
 
@@ -153,7 +124,6 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope[PRIVATE_FOLDER] = self._private_folder
         started, status, body_bytes, arrived = time.perf_counter(), CLIENT_GONE, 0, False
         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
         small = self._limits.bodies // _SMALL_SHARE  # such a body never waits for large ones, also if they are slow
@@ -188,6 +158,10 @@ class RequestMiddleware:
                 self._check_load()
             return message
 
+        if self._is_owners(scope):
+            await self._app(scope, receive, send_with_headers)
+            return
+        scope[PRIVATE_FOLDER] = self._private_folder
         self._metrics.in_flight += 1
         try:
             try:
@@ -208,12 +182,23 @@ class RequestMiddleware:
             path = scope["path"] if direct is not None else getattr(route, "path", "unmatched")
             self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
 
+    def _is_owners(self, scope: Scope) -> bool:
+        """Whether the request is for a task of the gallery's owner, has the owner's token and is from this machine."""
+        if self._owner is None or not scope["path"].startswith(f"{PREFIX}/"):
+            return False
+        headers = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        client, server = (scope.get(side) or ("",) for side in ("client", "server"))
+        is_local = is_loopback(client[0]) or client[0] == server[0]
+        return is_local and len(headers) == 1 and self._owner.allows(headers[0])
+
     def _check(self, scope: Scope) -> None:
         headers: dict[bytes, list[str]] = {b"host": [], b"origin": []}
         for name, value in scope["headers"]:
             if name in headers:
                 headers[name].append(value.decode("latin-1"))
         self._access.check_host_and_origin(headers[b"host"], headers[b"origin"])
+        if scope["path"].startswith(f"{PREFIX}/"):
+            raise RequestError(401, "only the user who serves the gallery can do this, by holdfast gallery")
         if len(scope.get("query_string", b"")) > self._limits.url:
             raise RequestError(414, f"the query string is longer than {self._limits.url} bytes")
         if scope["path"] != _ANSWERED_UNDER_LOAD:

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.embedders.model_inputs import ImagesInput
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
 from holdfast.gallery.catalogue import Receipt
+from holdfast.gallery.gallery_base import SearchOptions
 from holdfast.gallery.gallery_versions import IMAGES, Version
 from holdfast.gallery.item_limits import MOST_FIELDS
 from holdfast.gallery.version_models import batch_sizes, unit_row
@@ -34,22 +35,6 @@ Result = TypeVar("Result")
 _STATS_AGE_S = 1.0
 _STATS_AGE_ATTACHED_S = 30.0  # counting the rows of an attached table reads all of it
 _PARSED_HERE = 2**16  # bytes of a JSON body that takes a millisecond or two to parse
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Options of a search, with the names of ``Gallery.search``."""
-
-    k: int
-    filter: Mapping[str, Any] | None = None
-    indexed_by: list[int] | None = None
-    exact: bool = False
-    offset: int = 0
-
-    @property
-    def first_of_all(self) -> bool:
-        """Whether the best hits among all items are asked for."""
-        return not (self.filter or self.indexed_by or self.offset)
 
 
 class WriteRequest:
@@ -227,7 +212,7 @@ class GalleryJobs:
         return self._answer(source, hits, options)
 
     def _answer(self, source: int, hits: Sequence[Hit], options: SearchOptions) -> dict[str, Any]:
-        if options.first_of_all:
+        if not (options.filter or options.indexed_by or options.offset):  # the best hits among all items
             self.exposure.count(hits)
         return {"version": source, "hits": [_hit_json(hit) for hit in hits]}
 

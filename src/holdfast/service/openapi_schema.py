@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from holdfast.service.body_limits import IMAGE_TYPES
 
 
-class Hit(BaseModel):
+class SearchHit(BaseModel):
     id: str
     score: float = Field(description="Hits are ranked by it; comparable between versions.")
     cosine: float = Field(description="Cosine of query and item in the space of the item's version.")
@@ -21,9 +21,9 @@ class Hit(BaseModel):
     image: bool = Field(description="Whether the gallery has the path of its image, for a thumbnail.")
 
 
-class Hits(BaseModel):
+class SearchAnswer(BaseModel):
     version: int = Field(description="The version that embedded the query.")
-    hits: list[Hit]
+    hits: list[SearchHit]
 
 
 class ItemInfo(BaseModel):
@@ -34,7 +34,7 @@ class ItemInfo(BaseModel):
     image: bool
 
 
-class Stored(BaseModel):
+class WriteAnswer(BaseModel):
     stored: int
     version: int
 

@@ -26,7 +26,7 @@ from holdfast.service.json_bodies import (
     parse_json,
     parse_vector,
 )
-from holdfast.service.openapi_schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body, keyed
+from holdfast.service.openapi_schema import Deleted, ItemInfo, OperationState, WriteAnswer, image_body, json_body, keyed
 from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
 from holdfast.service.refusals import RequestError
 
@@ -37,7 +37,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["items"])
     limits = jobs.limits
     shown: Any = {200: {"model": ItemInfo}}
-    stored: Any = {200: {"model": Stored}}
+    stored: Any = {200: {"model": WriteAnswer}}
     deleted: Any = {200: {"model": Deleted}}
     picture: Any = {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}}
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from holdfast.gallery.gallery_base import SearchOptions
 from holdfast.gallery.gallery_items import checked_id
 from holdfast.service.access_control import AccessControl
 from holdfast.service.body_limits import IMAGE_TYPES, JSON_TYPES, read_body
-from holdfast.service.gallery_jobs import GalleryJobs, SearchOptions
+from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.json_bodies import (
     HIGHEST_VERSION,
     MOST_VERSIONS,
@@ -20,7 +21,7 @@ from holdfast.service.json_bodies import (
     parse_json,
     parse_vector,
 )
-from holdfast.service.openapi_schema import Hits, image_body, json_body
+from holdfast.service.openapi_schema import SearchAnswer, image_body, json_body
 from holdfast.service.refusals import RequestError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -67,7 +68,7 @@ def direct_searches(jobs: GalleryJobs, access: AccessControl) -> dict[str, Endpo
 
 def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     router = APIRouter(prefix=_PREFIX, tags=["search"])
-    responses: Any = {200: {"model": Hits}}
+    responses: Any = {200: {"model": SearchAnswer}}
     limits = jobs.limits
     # Their requests are answered before they reach the router, which describes them and refuses other methods.
     by_vector, by_id = direct_searches(jobs, access).values()

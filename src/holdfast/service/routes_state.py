@@ -42,7 +42,6 @@ def state_routes(jobs: GalleryJobs, access: AccessControl, metrics: Metrics) -> 
             "labelled": stats["labelled"],
             "with_image": stats["with_path"],
             "fields": stats["fields"],
-            "mode": stats["mode"],
             "newest": jobs.gallery.newest().number,
             "scope": "read" if jobs.read_only else access.scope(authorization),
             "limits": {name: value for name, value in asdict(jobs.limits).items() if name in _LIMITS_SHOWN},

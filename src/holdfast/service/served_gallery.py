@@ -1,7 +1,7 @@
-"""A gallery that another process of this machine serves, by HTTP over the socket in the gallery's folder.
+"""A gallery that another process of this machine serves, by HTTP with the token that it has left in the folder.
 
 Only one process can have a gallery open. The verbs of ``holdfast gallery`` therefore ask the process that serves the
-gallery, which runs their task beside the searches. Only the user who runs the server can open the socket.
+gallery, which runs their task beside the searches (``owner_tasks``). Without fastapi: the verbs should start fast.
 """
 
 import contextlib
@@ -9,70 +9,82 @@ import http.client
 import itertools
 import json
 import os
-import socket
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import ArrayLike
+from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.locations import absolute
 from holdfast.core.real_arrays import real_array
-from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
-from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, RegisterProgress
-from holdfast.gallery.gallery_versions import VectorSizes
+from holdfast.core.storage import read_json
+from holdfast.gallery import Backfill, BaseGallery, Hit, Item, Version, open_gallery
+from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.gallery_base import RegisterOptions, SearchOptions, SearchQuery
+from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.vector_sources import VectorSource
-from holdfast.service.admin_tasks import OnProgress
 
-SOCKET = "control.socket"
-_LONGEST_ADDRESS = 100  # Linux takes 107 bytes, macOS 103
 _IMAGES_AT_ONCE, _VECTORS_AT_ONCE, _IDS_AT_ONCE = 32, 256, 256
 _NUMBERS_AT_ONCE = 2**18  # about 6 MiB of JSON
 
-
-@contextlib.contextmanager
-def socket_address(folder: Path) -> Iterator[str]:
-    """The socket's path; if it is too long for a socket's address, a shorter path to the same file (Linux only)."""
-    path = str(folder / SOCKET)
-    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
-        yield path
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
-    finally:
-        os.close(handle)
+OnProgress = Callable[[dict[str, Any]], None]
 
 
-def is_served(folder: Path) -> bool:
-    """Whether a process serves the gallery in ``folder`` and can be asked."""
-    connection = _connect(folder)
-    if connection is None:
-        return False
-    connection.close()
-    return True
+@dataclass(frozen=True)
+class ServerRecord:
+    """Where the process that serves a gallery listens, and the token of its owner's tasks."""
+
+    url: str
+    token: str
+
+    def write(self, folder: Path) -> None:
+        """Write it into the gallery's folder, readable for this user only."""
+        file = GalleryFolder(folder).served
+        file.unlink(missing_ok=True)  # left by a process that was killed: this process has the gallery's lock
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+            json.dump({"url": self.url, "token": self.token}, opened)
+
+    @classmethod
+    def read(cls, folder: Path) -> "ServerRecord | None":
+        """The record of the process that serves the gallery now; None if no process does."""
+        file = GalleryFolder(folder).served
+        if not file.exists():
+            return None
+        lock = FileLock(folder / "lock")
+        with contextlib.suppress(Timeout):  # the serving process holds the lock; a killed one left the record only
+            lock.acquire(timeout=0)
+            lock.release()
+            return None
+        try:
+            return cls(**read_json(file))
+        except PermissionError:
+            raise HoldfastError(f"{file}: only the user who serves the gallery can use it") from None
+        except FileNotFoundError:  # the server ends
+            return None
 
 
 def run_on_server(folder: Path, task: str, *, on_progress: OnProgress = lambda progress: None, **arguments: Any) -> Any:
     """The result of a task that the serving process runs; None if no process serves the gallery.
 
     folder: the gallery's folder.
-    task: a name in ``admin_tasks.TASKS``.
+    task: a name in ``owner_tasks.TASKS``.
     on_progress: called with the task's progress. If it raises, the connection is closed, which stops the task.
     arguments: of the task, as JSON values.
     """
-    opened = _connect(folder)
-    if opened is None:
+    server = ServerRecord.read(folder)
+    if server is None:
         return None
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = opened
-    with contextlib.closing(connection):
+    address = urlsplit(server.url)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.token}"}
+    line: dict[str, Any] | None = None
+    with contextlib.closing(http.client.HTTPConnection(str(address.hostname), address.port)) as connection:
         try:
-            body = json.dumps(arguments).encode()
-            with contextlib.suppress(BrokenPipeError):  # refused before the whole body was read; the answer says why
-                connection.request("POST", f"/v1/admin/{task}", body, {"Content-Type": "application/json"})
+            connection.request("POST", f"/v1/admin/{task}", json.dumps(arguments).encode(), headers)
             answer = connection.getresponse()
             if answer.status != 200:
                 raise HoldfastError(json.loads(answer.read())["error"]["reason"])
@@ -98,170 +110,147 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _connect(folder: Path) -> socket.socket | None:
-    if not (folder / SOCKET).exists():
-        return None
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        with socket_address(folder) as address:
-            connection.connect(address)
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, ConnectionRefusedError | FileNotFoundError):  # the socket of a process that was killed
-            return None
-        if isinstance(error, PermissionError):
-            raise HoldfastError(f"{folder / SOCKET}: only the user who serves the gallery can use it") from None
-        raise
-    return connection
+def open_local_or_served(folder: Path) -> BaseGallery:
+    """The gallery in ``folder``, or a client of the process that serves it."""
+    return open_gallery(folder) if ServerRecord.read(folder) is None else ServedGallery(folder)
 
 
-def open_local_or_served(folder: Path, device: str = "auto") -> SearchableGallery:
-    """The gallery in ``folder``: opened on ``device``, or a client of the process that serves it."""
-    if not is_served(folder):
-        return open_gallery(folder, device=device)
-    check_device_option(folder, device)
-    return ServedGallery(folder)
+class ServedGallery(BaseGallery):
+    """A gallery that another process serves. Paths are made absolute: that process has its own working directory.
 
-
-def check_device_option(folder: Path, device: str) -> None:
-    """Refuse a device for a served gallery: the serving process embeds on its own device."""
-    if device != "auto":
-        raise HoldfastError(
-            f"{folder}: is being served, and embeds on the device of holdfast serve; leave out --device {device}"
-        )
-
-
-class ServedGallery:
-    """A gallery that another process serves. Paths are made absolute: that process has its own working directory."""
+    It does not know whether the gallery is read-only: the serving process checks every command.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @property
-    def read_only(self) -> None:
-        """None, because this process does not know: the serving process checks every command."""
-        return None
-
-    def register(
-        self,
-        model: str | Path | None = None,
-        *,
-        force: bool = False,
-        bridge: str = AUTO,
-        bridge_pairs: int = MOST_PAIRS,
-        new_vectors: VectorSource | None = None,
-        old_vectors: VectorSource | None = None,
-        progress: RegisterProgress = lambda stage, done, total: None,
-    ) -> Version:
+    def _register(self, model: str | Path | None, options: RegisterOptions) -> Version:
         """See ``Gallery.register``. Vectors are files that the serving process can read."""
-        options: dict[str, Any] = {"force": force, "bridge": bridge, "bridge_pairs": bridge_pairs}
-        if Path(bridge).is_dir():
-            options["bridge"] = _absolute(bridge)
-        for name, vectors in (("new_vectors", new_vectors), ("old_vectors", old_vectors)):
-            if isinstance(vectors, str | Path):
-                options[name] = _absolute(vectors)
-            elif vectors is not None:
-                raise HoldfastError(f"{self._folder}: is being served; give the vectors as a file")
-        found = self._run(
+        record = self._run(
             "register",
-            on_progress=lambda figures: progress(figures["stage"], figures["done"], figures["total"]),
+            on_progress=lambda figures: options.progress(figures["stage"], figures["done"], figures["total"]),
             model=None if model is None else _absolute(model),
-            **options,
+            force=options.force,
+            bridge=_absolute(options.bridge) if Path(options.bridge).is_dir() else options.bridge,
+            bridge_pairs=options.bridge_pairs,
+            new_vectors=self._file(options.new_vectors),
+            old_vectors=self._file(options.old_vectors),
         )
-        return Version(**found)
+        return Version(**record)
 
     def add(
         self,
         items: Iterable[Item],
         *,
         version: int | None = None,
-        refused: Callable[[Item, HoldfastError], None],
+        refused: Callable[[Item, HoldfastError], None] | None = None,
         progress: Callable[[int], None] = lambda done: None,
         replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
         """Add items with paths or vectors, in batches; see ``Gallery.add``."""
         stream, done, size = iter(items), 0, 1
-        options: dict[str, Any] = {} if version is None else {"version": version}
         while batch := list(itertools.islice(stream, size)):
             size = _batch_size(batch[0])
-            found = self._run("add", items=[_item_json(one) for one in batch], **options)
-            by_id = {one.id: one for one in batch}
-            for bad in found["refused"]:
-                refused(by_id[bad["id"]], HoldfastError(bad["reason"]))
-            done += found["added"]
+            answer = self._run("add", items=[_item_json(item) for item in batch], version=version)
+            by_id = {item.id: item for item in batch}
+            for bad in answer["refused"]:
+                error = HoldfastError(bad["reason"])
+                if refused is None:
+                    raise error
+                refused(by_id[bad["id"]], error)
+            done += answer["added"]
             progress(done)
-            replaced(found["replaced"])
+            replaced(answer["replaced"])
         return done
 
-    def search(
-        self,
-        image: str | Path | None = None,
-        *,
-        vector: ArrayLike | None = None,
-        id: str | None = None,
-        k: int = 10,
-        filter: Mapping[str, Any] | None = None,
-        indexed_by: Collection[int] | None = None,
-        exact: bool = False,
-        offset: int = 0,
-    ) -> list[Hit]:
-        options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact, "offset": offset}
-        if indexed_by is not None:
-            options["indexed_by"] = list(indexed_by)
-        if vector is not None:
-            options["vector"] = real_array(vector, "query").tolist()
-        path = None if image is None else _absolute(image)
-        return [Hit(**row) for row in self._run("search", image=path, **options)]
+    def _search(self, query: SearchQuery, options: SearchOptions) -> list[Hit]:
+        if query.image is not None and not isinstance(query.image, str | Path):
+            raise HoldfastError(f"{self._folder}: is being served; give the image as a file")
+        among = options.indexed_by
+        rows = self._run(
+            "search",
+            image=None if query.image is None else _absolute(query.image),
+            vector=None if query.vector is None else real_array(query.vector, "query").tolist(),
+            id=query.id,
+            version=query.version,
+            k=options.k,
+            filter=options.filter,
+            indexed_by=among if among is None or isinstance(among, int) else list(among),
+            exact=options.exact,
+            offset=options.offset,
+        )
+        return [Hit(**row) for row in rows]
 
-    def delete(self, ids: Sequence[str]) -> list[str]:
+    def delete(self, ids: Iterable[str]) -> list[str]:
         deleted: list[str] = []
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            deleted += self._run("delete", ids=list(ids[start : start + _IDS_AT_ONCE]))
+        stream = iter(ids)
+        while block := list(itertools.islice(stream, _IDS_AT_ONCE)):
+            deleted += self._run("delete", ids=block)
         return deleted
+
+    def backfill(
+        self,
+        to: int | None = None,
+        *,
+        rate: float | None = None,
+        limit: int | None = None,
+        vectors: VectorSource | None = None,
+        stop: threading.Event | None = None,
+        progress: Callable[[Backfill], None] = lambda state: None,
+    ) -> Backfill:
+        """See ``Gallery.backfill``. Vectors are files that the serving process can read. ``progress`` may stop it."""
+        options = {"to": to, "rate": rate, "limit": limit, "vectors": self._file(vectors)}
+        return _backfill(self._run("backfill", lambda state: progress(_backfill(state)), **options))
+
+    def rollback(
+        self,
+        *,
+        drop: bool = False,
+        cancel: bool = False,
+        rate: float | None = None,
+        stop: threading.Event | None = None,
+        progress: Callable[[ReembedProgress], None] = lambda state: None,
+    ) -> dict[str, Any]:
+        options = {"drop": drop, "cancel": cancel, "rate": rate}
+        return dict(self._run("rollback", lambda state: progress(ReembedProgress(**state)), **options))
+
+    def _file(self, vectors: VectorSource | None) -> str | None:
+        """Vectors as the serving process finds them: an address, or the path of a file or a folder of shards."""
+        if vectors is not None and not isinstance(vectors, str | Path):
+            raise HoldfastError(f"{self._folder}: is being served; give the vectors as a file")
+        return None if vectors is None else absolute(str(vectors))
 
     def versions(self) -> list[Version]:
         return [Version(**row) for row in self._run("versions")]
 
-    def vector_sizes(self, version: int) -> VectorSizes:
-        found = self._run("vector_sizes", version=version)
-        return VectorSizes(**{**found, "features": tuple(found["features"])})
-
     def stats(self) -> dict[str, Any]:
         return dict(self._run("stats"))
 
-    def _run(self, task: str, *, on_progress: OnProgress = lambda progress: None, **arguments: Any) -> Any:
-        found = run_on_server(self._folder, task, on_progress=on_progress, **arguments)
-        if found is None:
+    def _run(self, task: str, on_progress: OnProgress = lambda progress: None, **arguments: Any) -> Any:
+        answer = run_on_server(self._folder, task, on_progress=on_progress, **arguments)
+        if answer is None:
             raise HoldfastError(f"{self._folder}: the process that served the gallery has ended; try again")
-        return found
+        return answer
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
+def _backfill(state: Mapping[str, Any]) -> Backfill:
+    return Backfill(**{**state, "progress": ReembedProgress(**state["progress"])})
 
 
 def _batch_size(item: Item) -> int:
     """How many items like this one are sent in one request. Images take longer than vectors, so fewer are sent."""
-    numbers = item.image if item.vector is None else item.vector
-    width = None if numbers is None else np.asarray(numbers).size
+    width = None if item.vector is None else np.asarray(item.vector).size
     return min(_VECTORS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // width)) if width else _IMAGES_AT_ONCE
 
 
 def _item_json(item: Item) -> dict[str, Any]:
-    """An item as JSON. Here ``image`` can only be a vector that a model embeds."""
-    numbers = {"image": item.image, "vector": item.vector}
+    """An item with a path or a vector, as JSON."""
     return {
         "id": item.id,
         "path": None if item.path is None else _absolute(item.path),
         "label": item.label,
         "metadata": dict(item.metadata),
-        **{
-            name: real_array(value, f"item {item.id!r}").tolist()
-            for name, value in numbers.items()
-            if value is not None
-        },
+        "vector": None if item.vector is None else real_array(item.vector, f"item {item.id!r}").tolist(),
     }
 
 

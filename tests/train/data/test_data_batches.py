@@ -1,17 +1,13 @@
 """Augmentation, device images and the sampler."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from holdfast.train.data import canonical
 from holdfast.train.data.augment import augment, random_crop, random_flip
 from holdfast.train.data.device_images import DeviceImages
-from holdfast.train.data.sampler import Draw, batch_shares, epoch_batches, steps_per_epoch
+from holdfast.train.data.sampler import epoch_batches, steps_per_epoch
 
 NEW, BUFFER = np.arange(100, 400), np.arange(40)
 
@@ -93,13 +89,6 @@ def test_mixed_takes_images_in_proportion_and_each_about_once():
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.parametrize(
-    ("num_new", "num_buffer", "shares"), [(7500, 200, (3, 125)), (5000, 1, (1, 127)), (1, 999, (127, 1))]
-)
-def test_mixed_keeps_an_image_of_each_pool(num_new, num_buffer, shares):
-    assert batch_shares(num_new, num_buffer, 128, "mixed") == shares
-
-
 def test_first_task_is_a_shuffle_without_the_short_batch():
     batches = epoch_batches(NEW, BUFFER[:0], 64, seed=0, task=1, epoch=0)
     assert batches.replayed == 0
@@ -113,18 +102,6 @@ def test_an_epoch_is_a_function_of_its_numbers():
 
     assert torch.equal(batches(), batches())
     assert not any(torch.equal(batches(), batches(**other)) for other in ({"seed": 1}, {"task": 3}, {"epoch": 1}))
-
-
-@settings(deadline=None)
-@given(st.integers(1, 50), st.integers(0, 50), st.integers(2, 64), st.sampled_from(get_args(Draw)))
-def test_small_pools_shrink_the_batch_instead_of_failing(num_new, num_buffer, batch_size, draw):
-    new, buffer = np.arange(1000, 1000 + num_new), np.arange(num_buffer)
-    batches = epoch_batches(new, buffer, batch_size, seed=0, task=1, epoch=0, draw=draw)
-    assert len(batches.indices) == steps_per_epoch(num_new, num_buffer, batch_size)
-    assert batches.replayed == batch_shares(num_new, num_buffer, batch_size, draw)[0] <= num_buffer
-    if draw != "mixed":
-        assert batches.replayed == min(batch_size // 2, num_buffer)
-    assert 1 <= batches.indices.shape[1] <= batch_size
 
 
 def test_steps_per_epoch_of_the_papers_seven_tasks():

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.embedders.image_source import find_images
+from holdfast.embedders.image_table import read_image_table
 from holdfast.train.data import load_split
 
 
@@ -42,7 +42,7 @@ def test_the_order_of_the_columns_and_an_id_do_not_matter(rows, tmp_path, write_
     table = [["id", "label", "path"], *([number, name, file] for number, (file, name) in enumerate(rows))]
     write_rows(tmp_path / "lists" / "list.csv", table)
     assert load(tmp_path).fingerprint == plain.fingerprint
-    assert find_images([tmp_path / "lists" / "list.csv"]).ids == tuple(map(str, range(12)))
+    assert read_image_table(tmp_path / "lists" / "list.csv").ids == tuple(map(str, range(12)))
 
 
 @pytest.mark.parametrize(

@@ -39,16 +39,6 @@ def test_lines_of_undone_work_are_dropped(tmp_path):
     assert positions(log.path) == [("begin", 1, 0)]
 
 
-def test_a_log_of_which_nothing_is_undone_is_not_written_again(tmp_path):
-    log = EventLog(tmp_path / "log.jsonl")
-    for event in [begin(1, 0), epoch(1, 1, 2), TaskEnded(1, 2)]:
-        log(event)
-    file = log.path.stat().st_ino
-    log(begin(2, 0))
-    assert log.path.stat().st_ino == file  # a new file would have been renamed over it
-    assert positions(log.path)[-1] == ("begin", 2, 0)
-
-
 def test_a_line_cut_short_is_passed_over(tmp_path):
     path = tmp_path / "log.jsonl"
     log = EventLog(path)
@@ -58,10 +48,6 @@ def test_a_line_cut_short_is_passed_over(tmp_path):
     assert positions(path) == [("begin", 1, 0)]
     log(begin(1, 2))
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 2]
-
-
-def test_no_log_has_no_events(tmp_path):
-    assert read_events(tmp_path / "none") == []
 
 
 def test_pulses_are_not_written(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, fit
 from holdfast.train.engine.fit import arrival_labels, use_channels_last
@@ -123,18 +122,6 @@ def test_second_view(make_small, second_task, device_images):
     assert all(call["z_view"] is None for call in probe.calls)
 
 
-def test_progress_and_batches(make_small, second_task, device_images):
-    probe = Probe()
-    fit(make_small(), probe, second_task, device_images, options=OPTIONS)
-    assert [call["fraction"] for call in probe.calls] == pytest.approx([i / 6 for i in range(6)])
-    assert [call["epoch"] for call in probe.calls] == [0, 0, 0, 1, 1, 1]
-    for call in probe.calls:
-        assert call["epochs"] == 2
-        assert call["replayed"] == 4
-        assert call["labels"][:4].max() <= 2  # classes of the first task, then those of the second
-        assert set(call["labels"][4:].tolist()) <= {3, 4, 5}
-
-
 def test_labels_are_numbered_by_arrival(glyph_images, device_images):
     task = cl2r(glyph_images.labels, glyph_images.class_names, initial=3, tasks=2, order_seed=3).tasks[0]
     labels = arrival_labels(task, device_images)
@@ -164,20 +151,6 @@ def test_logged_terms_are_means_over_the_epoch(make_small, second_task, device_i
     assert means == pytest.approx([sum(losses[:3]) / 3, sum(losses[3:]) / 3])
 
 
-@pytest.mark.parametrize(
-    "options", [{"optimizer": "adamw", "lr": 1e-3}, {"precision": "bf16"}, {"draw": "independent"}]
-)
-def test_other_ways_to_train(options, make_small, second_task, device_images):
-    encoder, events = make_small(5), []
-    chosen = FitOptions(epochs=2, batch_size=8, **options)
-    old = make_small(5, seed=9)
-    fit(encoder, SimplexHOC(slots=6), second_task, device_images, old=old, options=chosen, on_event=events.append)
-    terms = [value for e in events if e.kind == "epoch" for value in e.terms.values()]
-    assert len(terms) == 4
-    assert torch.isfinite(torch.tensor(terms)).all()
-    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in encoder.parameters())
-
-
 def test_bf16_reaches_the_features_and_not_the_loss(make_small, second_task, device_images):
     probe = Probe()
     fit(make_small(5), probe, second_task, device_images, options=FitOptions(epochs=1, batch_size=8, precision="bf16"))
@@ -194,11 +167,6 @@ def test_bf16_reaches_the_features_and_not_the_loss(make_small, second_task, dev
     options = FitOptions(epochs=1, batch_size=8, precision="bf16")
     fit(make_small(5), hoc, second_task, device_images, old=make_small(5, seed=9), options=options)
     assert dtypes == {torch.float32}
-
-
-def test_encoder_without_preprocess_is_refused(second_task, device_images):
-    with pytest.raises(HoldfastError, match="no preprocess"):
-        fit(Encoder(build_backbone("small", width=8)), ER(), second_task, device_images)
 
 
 def test_the_slots_of_the_classes_are_recorded(make_small, second_task, device_images):

@@ -107,23 +107,6 @@ def test_nothing_is_kept_for_who_does_not_read_it(make_method, tmp_path, three_t
     assert not list(tmp_path.rglob("kept*"))
 
 
-def test_without_a_buffer_there_is_nothing_to_keep(tmp_path, glyph_images, device_images, make_small):
-    scenario = cl2r(glyph_images.labels, glyph_images.class_names, initial=3, tasks=2, buffer_per_class=0)
-    calls = []
-    train_scenario(
-        scenario,
-        device_images,
-        RunFolder(tmp_path),
-        ScenarioSetup(
-            make_encoder=lambda: make_small(5),
-            make_method=lambda: Reader(calls),
-            options=OPTIONS,
-        ),
-    )
-    assert {task.number for task, _, _ in calls} == {1, 2}
-    assert all(z_kept is None for _, _, z_kept in calls)
-
-
 @pytest.mark.parametrize(("replaced_by", "pasts"), [(5, {(2, 1), (3, 2), (4, 3)}), (6, {(2, 1), (4, 1)})])
 def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device_images, make_small):
     """Past models count on as long as sizes are equal; of another size, only those from the replacement on do."""
@@ -153,15 +136,6 @@ def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device
     )
     assert {(task.number, z_kept.shape[1]) for task, _, z_kept in calls if z_kept is not None} == pasts
     assert {task.number for task, _, _ in calls} == {1, 2, 3, 4}
-
-
-def test_remembering_leaves_the_encoder_as_it_was(device_images, make_small):
-    encoder = make_small(5).train()
-    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    rows, features = buffer_features(encoder, device_images, np.array([3, 1]))
-    assert encoder.training
-    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
-    assert (rows.tolist(), features.requires_grad) == ([3, 1], False)
 
 
 def test_refusals(two_tasks, device_images, make_small):

@@ -20,12 +20,6 @@ def test_step_schedule_of_the_paper():
     assert found == pytest.approx([0.1] * 50 + [0.01] * 14 + [0.001] * 6)
 
 
-def test_milestones_move_with_the_epochs():
-    # 50/70 and 64/70 of 7 epochs are 5 and 6.4.
-    assert rates(epochs=7, lr=1.0) == pytest.approx([1] * 5 + [0.1, 0.01])
-    assert rates(epochs=4, lr=1.0, milestones=(0.5,), decay=0.25) == pytest.approx([1, 1, 0.25, 0.25])
-
-
 def test_cosine_and_constant():
     # The cosine at 0, 45, 90 and 135 degrees: 1, sqrt(1/2), 0, -sqrt(1/2).
     half = 2**-0.5
@@ -90,13 +84,6 @@ def test_rates_by_group_follow_the_schedule():
         assert rates[id(network["part"]["on"].weight)] == pytest.approx(0.1 * rate)
         assert rates[id(network["part"]["one"].bias)] == pytest.approx(0.5 * rate)
         assert rates[id(network["p"].weight)] == rates[id(method.weight)] == rate
-
-
-def test_an_unknown_group_is_refused():
-    with pytest.raises(HoldfastError, match=r"^lr_groups: the encoder has no parameters 'wei'; known: weight, bias"):
-        parameter_groups(nn.Linear(1, 1), nn.Identity(), FitOptions(lr_groups={"wei": 0.1}))
-    with pytest.raises(HoldfastError, match="factor above 0"):
-        FitOptions(lr_groups={"weight": 0.0})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.engine.feature_phase import train_on_features
 from holdfast.train.engine.fit import arrival_labels
 from holdfast.train.engine.survey import TaskFeatures
-from holdfast.train.methods import ER, FeaturePhase, Method
+from holdfast.train.methods import FeaturePhase, Method
 
 
 @pytest.fixture
@@ -33,15 +33,6 @@ def test_new_and_buffered_images_in_eval_mode(survey_of, glyph_images):
     assert not z.requires_grad
     arrival = {label: i for i, label in enumerate(survey.task.seen_classes)}
     assert labels.tolist() == [arrival[label] for label in glyph_images.labels[rows].tolist()]
-
-
-def test_mirrored_where_training_flips(survey_of):
-    plain, _ = survey_of().new()
-    both, labels = survey_of(flips=True).new(mirrored=True)
-    assert len(survey_of(flips=False).new(mirrored=True)[0]) == len(survey_of(flips=True).new()[0]) == len(plain)
-    assert len(both) == len(labels) == 2 * len(plain)
-    assert torch.allclose(both[: len(plain)], plain, atol=1e-6)
-    assert not torch.allclose(both[len(plain) :], plain, atol=1e-3)
 
 
 def test_the_previous_model_or_none(survey_of, make_small):
@@ -98,14 +89,6 @@ def test_the_same_seed_learns_the_same_map(survey_of, make_small):
         maps.append(method.map.weight.detach())
     assert torch.equal(maps[0], maps[1])
     assert not torch.equal(maps[0], maps[2])
-
-
-def test_nothing_happens_without_a_phase_or_a_previous_model(survey_of):
-    method = Mapped()
-    before = method.map.weight.detach().clone()
-    train_on_features(method, survey_of(), seed=0, task=1)
-    train_on_features(ER(), survey_of(), seed=0, task=1)
-    assert torch.equal(method.map.weight, before)
 
 
 def test_a_map_that_becomes_nan_is_refused(survey_of, make_small):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from holdfast.core.errors import HoldfastError
 from holdfast.embedders.pixels import open_image
@@ -24,11 +24,6 @@ class Items(Dataset):
 
     def __getitem__(self, i):
         return self.items[i]
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter([])
 
 
 FORMS = {
@@ -54,14 +49,6 @@ def test_fit_gives_the_same_weights_as_the_set_itself(form, glyph_images, make_s
         assert torch.equal(value, weights[1][name]), name
 
 
-def test_it_reads_in_the_datasets_own_order_with_the_sets_fingerprint(glyph_images):
-    order = np.random.default_rng(0).permutation(len(glyph_images))
-    items = [(glyph_images.images[i], glyph_images.labels[i]) for i in order]
-    found = read_dataset(Items(items), class_names=glyph_images.class_names)
-    np.testing.assert_array_equal(found.images, glyph_images.images[order])
-    assert found.fingerprint == glyph_images.fingerprint
-
-
 def test_vectors_train_too():
     rng = np.random.default_rng(0)
     labels = np.arange(40) % 4
@@ -72,8 +59,8 @@ def test_vectors_train_too():
     options = FitOptions(epochs=5, batch_size=8, crop_padding=0, flip=False)
     with pytest.raises(HoldfastError, match=r"^crop_padding is for images"):
         fit(encoder, METHODS["er"](), task, dataset)
-    log = lambda event: losses.append(event["loss"]) if event["event"] == "epoch" else None  # noqa: E731
-    fit(encoder, METHODS["er"](), task, dataset, options=options, log=log)
+    log = lambda event: losses.append(event.loss) if event.kind == "epoch" else None  # noqa: E731
+    fit(encoder, METHODS["er"](), task, dataset, options=options, on_event=log)
     assert losses[-1] < losses[0]
 
 
@@ -102,14 +89,6 @@ def test_refused(items, reason):
         read_dataset(Items(items))
     assert reason in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_too_large_or_a_stream():
-    with pytest.raises(HoldfastError, match=r"at most 0\.0 are read into memory; write them as a folder"):
-        read_dataset(Items([(GREY, 0)] * 3), most_bytes=47)
-    assert len(read_dataset(Items([(GREY, 0)] * 3), most_bytes=48)) == 3
-    with pytest.raises(HoldfastError, match="Stream: only map-style datasets"):
-        read_dataset(Stream())
 
 
 def test_pictures_are_decoded_as_the_encoder_decodes_them():

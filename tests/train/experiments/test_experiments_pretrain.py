@@ -69,18 +69,6 @@ def test_a_kill_costs_nothing(pretrain_recipe, tmp_path):
         pretrain(checked(pretrain_recipe), killed, device="cpu")
 
 
-def test_what_killed_processes_leave_is_removed(pretrain_recipe, tmp_path):
-    recipe, folder = checked(pretrain_recipe), RunFolder(tmp_path / "m")
-    folder.path.mkdir()
-    (folder.path / ".tmp-checkpoint.safetensors").touch()
-    pretrain(recipe, folder, device="cpu")
-    files = {file.name for file in folder.path.iterdir()}
-    assert ".tmp-checkpoint.safetensors" not in files
-    folder.checkpoint.touch()  # killed between the last write and this
-    pretrain(recipe, folder, device="cpu")
-    assert {file.name for file in folder.path.iterdir()} == files
-
-
 def test_a_model_that_another_process_has_finished_is_not_trained_again(pretrain_recipe, tmp_path):
     recipe, folder, events = checked(pretrain_recipe), RunFolder(tmp_path / "m"), []
 
@@ -109,18 +97,6 @@ def test_slots_from_an_older_model(pretrain_recipe, toy_models, tmp_path):
     assert sorted(new["owners"].values()) == list(range(len(new["owners"])))
     with pytest.raises(HoldfastError, match="slots_from: one has 21 slots, the other 20"):
         pretrain(checked(pretrain_recipe, *settings, "method.slots=21"), RunFolder(tmp_path / "n"), shared=shared)
-
-
-def test_too_few_slots(pretrain_recipe, tmp_path):
-    with pytest.raises(HoldfastError, match=r"no slot left for class .*: 3 slots, 4 classes; set slots to 4"):
-        pretrain(checked(pretrain_recipe, "method.slots=3"), RunFolder(tmp_path / "m"), device="cpu")
-
-
-def test_strict(pretrain_recipe):
-    with pytest.raises(HoldfastError, match="which holdfast run trains"):
-        checked(pretrain_recipe, "scenario.name=cl2r")
-    with pytest.raises(HoldfastError, match=r"data\.train_class: unknown key"):
-        checked(pretrain_recipe, "data.train_class=3")
 
 
 def test_many_side_by_side(pretrain_recipe, toy_models, tmp_path):

@@ -139,24 +139,6 @@ def test_a_grown_model_has_its_classes_at_the_same_places(run, tmp_path):
     SlotRegistry.from_json(first).merge(SlotRegistry.from_json(second))
 
 
-def test_a_state_of_another_number_of_slots_is_refused(run):
-    folder, name = run
-    method = setup(name, slots=40).make_method()
-    restore_method(method, scenario(40).tasks[0], 39, folder.method(1))
-    with pytest.raises(HoldfastError, match="turned with 13 slots, and this method has 40"):
-        method.begin(scenario(40).tasks[1], 39)
-
-
-def test_a_method_without_the_state_of_its_model_is_refused(run):
-    folder, name = run
-    model, old = (Encoder.from_pretrained(folder.model(1)) for _ in range(2))
-    with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
-        prepare_step(model, setup(name).make_method(), scenario().tasks[1], vectors(), old=old, options=OPTIONS)
-    fixed = setup(name, placing="sequence").make_method()
-    with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
-        prepare_step(model, fixed, scenario().tasks[1], vectors(), old=old, options=OPTIONS)
-
-
 def test_slots_taken_from_a_turned_model_are_refused_without_its_turns(run):
     """As in pre-training with slots_from: the names and slots alone do not say where the vertices lie."""
     folder, name = run
@@ -209,15 +191,6 @@ def test_a_replacement_begins_in_the_old_space(run):
     items = rows_of(vectors())
     torch.testing.assert_close(step.encoder.eval()(items), old(items), atol=1e-4, rtol=1e-4)
     assert (step.method.simplex.prototypes(torch.arange(6)) - kept).norm(dim=1).max() < 1e-6
-
-
-def test_more_slots_than_the_network_has_features(tmp_path):
-    train_scenario(scenario(60), vectors(), RunFolder(tmp_path), setup(slots=60))
-    model = Encoder.from_pretrained(RunFolder(tmp_path).model(3))
-    assert model.dim == 59
-    assert len(model.info["slots"]["turns"]) == 3
-    with pytest.raises(HoldfastError, match="cannot make 8 numbers of 12; set slots to 13 or more"):
-        setup(slots=9).make_encoder()
 
 
 def test_vertices_of_other_models_stay_too():

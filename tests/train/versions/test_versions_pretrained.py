@@ -14,7 +14,6 @@ from holdfast import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders.accuracy_record import accuracy_sentence
 from holdfast.train.encoders.backbones import _built
-from holdfast.train.encoders.hf_cache import cached_snapshot
 from holdfast.train.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.train.events import Note, RunWarning
 from holdfast.train.versions import start, update
@@ -277,16 +276,6 @@ def cache_network(cache, name, config, size):
     return folder
 
 
-def test_a_snapshot_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    whole = cache_network(tmp_path / "hub", "a/vit", {"image_size": 224}, 10)
-    assert cached_snapshot("a/vit") == whole
-    broken = cache_network(tmp_path / "hub", "c/broken", {"image_size": 224}, 1)
-    (broken / "config.json").unlink()
-    (broken / "config.json").symlink_to(tmp_path / "gone")
-    assert cached_snapshot("c/broken") is None
-
-
 def test_photographs_without_a_named_network_are_commented(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     said = []
@@ -302,24 +291,3 @@ def test_mixed_precision_is_for_gpus(monkeypatch):
     assert mixed_precision(torch.device("cpu")) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert mixed_precision(torch.device("cuda")) == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"backbone": "nowhere.pt"}, "nowhere.pt: no such file"),
-        ({"backbone": "other.pth"}, "its network is not recognised .*backbone.weights"),
-        ({"backbone": "other.pth", "changes": ["backbone.weights=other.pth"]}, "two files of weights"),
-        ({"backbone": "timm:unknown"}, "backbone timm:unknown: Unknown architecture"),
-        (
-            {"backbone": "timm:missing"},
-            r"its trained weights \(No pretrained weights exist for missing\.\);.*backbone.weights",
-        ),
-    ],
-)
-def test_refusals(options, message, timm, photos, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save({"stem.weight": torch.ones(3)}, "other.pth")
-    with pytest.raises(HoldfastError, match=message) as error:
-        start(photos / "1", tmp_path / "1", device="cpu", **options)
-    assert "\n" not in str(error.value)

@@ -88,7 +88,7 @@ def test_a_gallery_of_models_without_slots(here, tmp_path):
     update(tmp_path / "1", here / "2.npz", tmp_path / "2", device="cpu")
     old, new = (Encoder.from_pretrained(tmp_path / name) for name in ("1", "2"))
     rows = np.load(here / "1.npz")["features"]
-    with Gallery.create(tmp_path / "g", tmp_path / "1", mode="exact") as gallery:
+    with Gallery.create(tmp_path / "g", tmp_path / "1") as gallery:
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(old.encode(rows).numpy()))
         gallery.register(tmp_path / "2")
         assert [one.slots for one in gallery.versions()] == [None, None]

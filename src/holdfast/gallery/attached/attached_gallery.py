@@ -6,19 +6,18 @@ Its folder holds ``attached.json`` (the address of the vectors, without a passwo
 import contextlib
 import hashlib
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from holdfast.bridges import NONE, Bridge
+from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
-from holdfast.bridges.scores import SAME
-from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.bridges.score_scale import SAME
+from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json, replacing_folder, write_json
 from holdfast.core.wording import counted
 from holdfast.embedders.slot_registry import SlotRegistry
@@ -29,27 +28,21 @@ from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.filters import Filter
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
+from holdfast.gallery.gallery_base import RegisterOptions, SearchOptions, SearchQuery
 from holdfast.gallery.gallery_items import Hit
-from holdfast.gallery.gallery_kinds import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress
 from holdfast.gallery.gallery_versions import (
-    Candidate,
     Version,
+    VersionCandidate,
     copy_model,
     read_basis,
     read_candidate,
     space_conflict,
 )
-from holdfast.gallery.given_vectors import NewVectors
-from holdfast.gallery.registration import RegisterOptions
-from holdfast.gallery.searching import checked_indexed_by, checked_k, checked_offset
-from holdfast.gallery.vector_sources import VectorSource
-from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
-from holdfast.gallery.version_models import device_name, load_encoder, prepare_image
+from holdfast.gallery.given_vectors import NewModelVectors
+from holdfast.gallery.open_gallery import OpenGallery
+from holdfast.gallery.version_bridges import bridge_record, bridge_to
+from holdfast.gallery.version_models import Models, device_name, prepare_image
 from holdfast.vectors.lengths import unit
-
-if TYPE_CHECKING:
-    from holdfast.embedders.image_encoder import ImageEncoder
-    from holdfast.embedders.model_inputs import ImageLike
 
 FORMAT = "holdfast-attached"
 _FETCHED_AT_ONCE = 500
@@ -64,14 +57,13 @@ class StoreQuery(NamedTuple):
     exact: bool
 
 
-class AttachedGallery:
+class AttachedGallery(OpenGallery):
     """A read-only gallery, made by ``attach`` or ``open``. Version 0 is the model that the stored vectors belong to.
 
     device: where its models embed.
     """
 
     def __init__(self, folder: Path, url: str | None, device: str) -> None:
-        self._folder, self.device = folder, device
         record = read_json(GalleryFolder(folder).attached)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise HoldfastError(f"{GalleryFolder(folder).attached}: does not describe an attached gallery")
@@ -79,13 +71,14 @@ class AttachedGallery:
         self._registering = threading.Lock()
         self._is_alone = False
         with explain_damage(GalleryFolder(folder).attached):
-            self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
+            versions = [Version(**row) for row in record["versions"]]
             address = Address(**record["address"])
+        super().__init__(folder, AttachedModels(GalleryFolder(folder), versions, device))
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
         try:
-            first, home = self._models.version(0), self._models.folder(0)
+            first, home = versions[0], GalleryFolder(folder).version(0)
             self._space = stored_space(
-                Candidate(home, first.dim, first.weights_sha256, None, read_basis(home)), self._source.dim
+                VersionCandidate(home, first.dim, first.weights_sha256, None, read_basis(home)), self._source.dim
             )
         except BaseException:
             self._source.close()
@@ -111,7 +104,7 @@ class AttachedGallery:
         try:
             if candidate is None:
                 name = hashlib.sha256(f"{without_password(address.url)} {address.table} {address.vector}".encode())
-                candidate = Candidate(source.name, source.dim, name.hexdigest())
+                candidate = VersionCandidate(source.name, source.dim, name.hexdigest())
             space = stored_space(candidate, source.dim)
             candidate.load(where)
         finally:
@@ -136,50 +129,22 @@ class AttachedGallery:
         """
         return cls(Path(folder), url, device_name(device))
 
-    def register(
-        self,
-        model: str | Path | None = None,
-        *,
-        force: bool = False,
-        bridge: str = AUTO,
-        bridge_pairs: int = MOST_PAIRS,
-        new_vectors: VectorSource | None = None,
-        old_vectors: VectorSource | None = None,
-        progress: RegisterProgress = lambda stage, done, total: None,
-    ) -> Version:
-        """Make a model the newest version, which embeds queries.
-
-        With ``new_vectors`` a bridge is fitted from the new model's vectors to the vectors as the store holds them, and
-        queries are bridged if held-out items show that it is better. The model may then have any size and slots.
-        Without, a model is refused if its slots or size conflict with version 0.
-
-        The model is not checked, because the images of the stored vectors are not known; run ``holdfast check``.
-
-        model: the model's folder; None for a version of vectors alone, which ``new_vectors`` are of.
-        force: register a model that no bridge connects, too.
-        bridge: ``auto``, ``none``, a kind of ``holdfast.bridges``, which needs ``new_vectors``, or the folder of a
-            ready bridge.
-        bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
-        new_vectors: the new model's vectors of some stored items, matched by id.
-        old_vectors: vectors of other things as the store would hold them; see ``Gallery.register``.
-        progress: called with what is being done, how much of it is done, and how much there is.
-        """
-        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, old_vectors, progress)
-        if bridge not in (AUTO, NONE) and not Path(bridge).is_dir() and new_vectors is None:
+    def _register(self, model: str | Path | None, options: RegisterOptions) -> Version:
+        if options.bridge in BRIDGES and options.new_vectors is None:
             raise HoldfastError(
-                f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
-                "items (--new-vectors FILE, in Python new_vectors)"
+                f"bridge {options.bridge!r}: an attached gallery has no images to embed; give the new model's vectors "
+                "of some items (--new-vectors FILE, in Python new_vectors)"
             )
         with self._registering, contextlib.nullcontext() if self._is_alone else self.alone():
-            if read_json(GalleryFolder(self._folder).attached) != self._record:
+            if read_json(GalleryFolder(self.folder).attached) != self._record:
                 raise HoldfastError(
-                    f"{self._folder}: another process has registered a version since it was opened; open it again"
+                    f"{self.folder}: another process has registered a version since it was opened; open it again"
                 )
-            return self._register(model, options)
+            return self._add_version(model, options)
 
-    def _register(self, model: str | Path | None, options: RegisterOptions) -> Version:
+    def _add_version(self, model: str | Path | None, options: RegisterOptions) -> Version:
         candidate = read_candidate(model, options.new_vectors if model is None else None)
-        candidate.load(self.device)
+        candidate.load(self.models.device)
         known = self.versions()
         if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
             raise HoldfastError(f"{candidate.source}: this model is a version already")
@@ -197,7 +162,7 @@ class AttachedGallery:
             )
         if conflict is None and registry is not None and candidate.registry is not None:
             slots = registry.merge(candidate.registry).to_json()
-        folder = self._models.folder(version.number)
+        folder = GalleryFolder(self.folder).version(version.number)
         copy_model(candidate, folder)
         if bridge is not None:
             bridge_to(folder, 0).parent.mkdir()
@@ -209,84 +174,46 @@ class AttachedGallery:
             "slots": slots,
             "versions": [one.as_json() for one in (*known, version)],
         }
-        write_json(GalleryFolder(self._folder).attached, record)
-        self._record = read_json(GalleryFolder(self._folder).attached)
-        self._models.add_version(version)
+        write_json(GalleryFolder(self.folder).attached, record)
+        self._record = read_json(GalleryFolder(self.folder).attached)
+        self.models.add_version(version, None)
         return version
 
-    def search(
-        self,
-        image: "ImageLike | None" = None,
-        *,
-        vector: ArrayLike | None = None,
-        id: str | None = None,
-        k: int = 10,
-        filter: Mapping[str, Any] | None = None,
-        version: int | None = None,
-        indexed_by: int | Collection[int] | None = None,
-        exact: bool = False,
-        offset: int = 0,
-    ) -> list[Hit]:
-        """The ``k`` stored vectors nearest to an image, a vector or a stored item, best first, by true cosine.
-
-        Queries of a version with a bridge are bridged and compared with the vectors as the store holds them. Equal
-        scores are ordered by id.
-
-        image: a path, a PIL image or an array.
-        vector: a full feature of ``version``; version 0 also takes a vector as the store holds them.
-        id: a stored item, which is itself left out.
-        k: number of hits, at most 10,000.
-        filter: conditions on the store's fields, as in ``Gallery.search``: the columns of a table with text, numbers
-            or booleans (``column.member`` in a jsonb column), or the payload of a collection. ``label`` is the column
-            or field of labels that the gallery was attached with.
-        version: the version that embeds the image, or that made the vector; default the newest. A vector that has the
-            size of version 0 only is taken for one of version 0. If the newest version has a bridge and the size fits
-            both, ``version`` must be given.
-        indexed_by: as in ``Gallery.search``; version 0 holds all items.
-        exact: compare every vector.
-        offset: leave out so many of the best hits; see ``Gallery.search``.
-        """
-        k = checked_k(image, vector, id, k, version)
-        k += checked_offset(offset, k)
-        where = self._source.parse_filter(filter)
-        among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
-        source = self._models.version(version)
-        if id is not None:
-            found = self._source.fetch([id])
-            if id not in found:
-                raise HoldfastError(f"no item {id!r} in {self._source.name}")
-            source, z = self._models.version(0), self._space.feature(found[id])
-        elif vector is not None:
-            source, z = self._given(vector, source, guess=version is None)
+    def _search(self, query: SearchQuery, options: SearchOptions) -> list[Hit]:
+        where = self._source.parse_filter(options.filter)
+        among = options.versions_among([version.number for version in self.versions()])
+        source = self.models.version(query.version)
+        if query.id is not None:
+            stored = self._source.fetch([query.id])
+            if query.id not in stored:
+                raise HoldfastError(f"no item {query.id!r} in {self._source.name}")
+            source, z = self.models.version(0), self._space.feature(stored[query.id])
+        elif query.vector is not None:
+            z = self._given(query.vector, source)
         else:
-            encoder = self._models.encoder(source)
-            (z,) = self._models.image_vectors(prepare_image(encoder, image), source, encoder)
+            encoder = self.models.encoder(source)
+            (z,) = self.models.image_vectors(prepare_image(encoder, query.image), source, encoder)
         if among is not None and 0 not in among:
             return []
-        wanted = StoreQuery(k + (id is not None), where, exact)
-        hits = self._nearest(z, self._models.bridge(source), wanted)
-        return [hit for hit in hits if hit.id != id][offset:k]
+        wanted = StoreQuery(options.all_hits + (query.id is not None), where, options.exact)
+        hits = self._nearest(z, self._bridge(source), wanted)
+        return [hit for hit in hits if hit.id != query.id][options.offset : options.all_hits]
 
-    def _given(self, given: ArrayLike, source: Version, *, guess: bool) -> tuple[Version, np.ndarray]:
-        """A user's vector as a full unit feature, and the version that it is of.
+    def _bridge(self, version: Version) -> Bridge | None:
+        """The bridge that carries queries of ``version`` to the stored vectors; None without one."""
+        return None if version.number == 0 else self.models.bridge(version, self.models.version(0))
 
-        guess: the version was not named, so that the size decides between ``source`` and version 0.
-        """
+    def _given(self, given: ArrayLike, source: Version) -> np.ndarray:
+        """A user's vector, of version ``source``, as a full unit feature."""
         vector = checked_vector(given)
-        size, sizes = len(vector), {self._space.dim, self._space.stored}
-        if not self._models.is_bridged(source):
-            return source, self._space.given(vector)
-        if guess and size in sizes and size == source.dim:
+        if all(record["kind"] == NONE for record in source.bridges):
+            return self._space.given(vector)
+        if len(vector) != source.dim:
+            stored = "; give stored vectors as those of version 0" if len(vector) == self._space.stored else ""
             raise HoldfastError(
-                f"query: {size} numbers may be a vector of version {source.number} or a stored one; say which by "
-                f"version {source.number} or 0"
+                f"query: {len(vector)} numbers; vectors of version {source.number} have {source.dim}{stored}"
             )
-        if guess and size in sizes:
-            return self._models.version(0), self._space.given(vector)
-        if size != source.dim:
-            also = f", stored ones {' or '.join(map(str, sorted(sizes)))}" if guess else ""
-            raise HoldfastError(f"query: {size} numbers; vectors of version {source.number} have {source.dim}{also}")
-        return source, unit(vector)
+        return unit(vector)
 
     def _nearest(self, z: np.ndarray, bridge: Bridge | None, wanted: "StoreQuery") -> list[Hit]:
         """The best stored vectors for a full unit feature.
@@ -307,36 +234,18 @@ class AttachedGallery:
 
     @property
     def read_only(self) -> str:
-        """Why nothing can be written; see ``SearchableGallery``."""
-        return f"{self._folder}: attached, and so read-only; write to {self._source.name} itself"
-
-    @property
-    def models(self) -> "AttachedModels":
-        """The models of all versions."""
-        return self._models
+        """Why nothing can be written."""
+        return f"{self.folder}: attached, and so read-only; write to {self._source.name} itself"
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Which of these ids are stored, with their labels."""
         found = self._source.labels(list(ids))
         return {name: {"version": 0, "label": label, "metadata": {}, "path": None} for name, label in found.items()}
 
-    def versions(self) -> list[Version]:
-        """Version 0, the stored vectors' model, and the models registered after it."""
-        return self._models.versions()
-
-    @property
-    def folder(self) -> Path:
-        """The gallery's folder."""
-        return self._folder
-
-    def newest(self) -> Version:
-        """The version that embeds queries."""
-        return self._models.newest()
-
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """A context in which no other process serves the gallery or registers a version."""
-        folder = GalleryFolder(self._folder)
+        folder = GalleryFolder(self.folder)
         folder.lock()
         self._is_alone = True
         try:
@@ -361,18 +270,12 @@ class AttachedGallery:
             for one in self.versions()
         ]
         shown = {"items": count, "labelled": self._source.count(labelled=True), "with_path": 0}
-        about = {"fields": self._source.fields, "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
+        about = {"fields": self._source.fields, "engine": self._source.name, "index": self._source.index}
         newest = {"newest": self.newest().number, "rolling_back": None}
-        return {**shown, **about, **newest, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
+        return {**shown, **about, **newest, "bytes_on_disk": bytes_below(self.folder), "versions": rows}
 
     def close(self) -> None:
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def open_gallery(folder: str | Path, *, device: str = "auto") -> OpenGallery:
@@ -381,64 +284,17 @@ def open_gallery(folder: str | Path, *, device: str = "auto") -> OpenGallery:
     return AttachedGallery.open(folder, device=device) if attached else Gallery.open(folder, device=device)
 
 
-class AttachedModels:
-    """Version 0 and the models registered after it. One encoder is loaded at a time; safe for many threads.
+class AttachedModels(Models):
+    """Version 0 and the models registered after it. Their features stay full until the store is searched."""
 
-    device: where encoders are loaded and embed.
-    """
-
-    def __init__(self, folder: Path, versions: Sequence[Version], device: str) -> None:
-        self._home, self.device = GalleryFolder(folder), device
-        self._versions = list(versions)
-        self._encoding = threading.RLock()
-        self._loaded: tuple[int, ImageEncoder] | None = None
-        self._bridges = VersionBridges(self._home)
-
-    def folder(self, number: int) -> Path:
-        return self._home.version(number)
-
-    def versions(self) -> list[Version]:
-        return list(self._versions)
-
-    def newest(self) -> Version:
-        return self._versions[-1]
-
-    def version(self, number: int | None) -> Version:
-        """The version with this number; None is the newest."""
-        if number is None:
-            return self.newest()
-        known = self.versions()
-        if not 0 <= number < len(known):
-            raise unknown_name("version", str(number), range(len(known)))
-        return known[number]
-
-    def add_version(self, version: Version) -> None:
-        self._versions = [*self._versions, version]
-
-    def bridge(self, version: Version) -> Bridge | None:
-        """The bridge that carries queries of ``version`` to the stored vectors; None without one."""
-        return None if version.number == 0 else self._bridges.between(version, self._versions[0])
-
-    def is_bridged(self, version: Version) -> bool:
-        """Whether queries of ``version`` leave its own space for that of the stored vectors."""
-        return any(record["kind"] != NONE for record in version.bridges)
-
-    def encoder(self, version: Version) -> "ImageEncoder":
-        with self._encoding:
-            if self._loaded is None or self._loaded[0] != version.number:
-                self._loaded = version.number, load_encoder(self._home, version, self.device)
-            return self._loaded[1]
-
-    def image_vectors(self, images: np.ndarray, version: Version, encoder: "ImageEncoder") -> np.ndarray:
-        """Prepared images (N x H x W x C) as full unit features, N x dim."""
-        with self._encoding:
-            return encoder.embed(images)
+    def stored_rows(self, full: np.ndarray, version: Version) -> np.ndarray:
+        return full
 
 
 def _fit_bridge(
     source: AttachedSource,
     space: StoredSpace,
-    candidate: Candidate,
+    candidate: VersionCandidate,
     versions: tuple[Version, Version],
     options: RegisterOptions,
     *,
@@ -452,7 +308,7 @@ def _fit_bridge(
     Refused: fewer than 10 stored items in ``new_vectors``; no bridge that connects, unless forced.
     """
     assert options.new_vectors is not None
-    given, (old_version, new_version) = NewVectors(options.new_vectors), versions
+    given, (old_version, new_version) = NewModelVectors(options.new_vectors), versions
     rows, old = _stored_pairs(source, given, options)
     if options.old_vectors is not None:
         other = given.paired_with(
@@ -496,7 +352,9 @@ def _as_stored(vector: np.ndarray, dim: int, what: str) -> np.ndarray:
     return vector
 
 
-def _stored_pairs(source: AttachedSource, given: NewVectors, options: RegisterOptions) -> tuple[list[int], np.ndarray]:
+def _stored_pairs(
+    source: AttachedSource, given: NewModelVectors, options: RegisterOptions
+) -> tuple[list[int], np.ndarray]:
     """Row numbers of ``given`` with a stored vector, at random with a fixed seed, and these vectors.
 
     Stored vectors that are zero or not finite are left out.

@@ -97,12 +97,6 @@ class Address:
         return without_password(self.url)
 
 
-def is_url(text: str) -> bool:
-    """Whether ``text`` names a store rather than a file."""
-    scheme, colon, _ = text.partition(":")
-    return bool(colon) and scheme in (*POSTGRES, *QDRANT)
-
-
 def local_folder(url: str) -> Path | None:
     """The folder of ``qdrant:FOLDER``; None for a server's address."""
     rest = url.removeprefix("qdrant:")

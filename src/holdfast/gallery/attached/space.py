@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.real_arrays import real_array
-from holdfast.gallery.gallery_versions import Candidate
+from holdfast.gallery.gallery_versions import VersionCandidate
 from holdfast.vectors.lengths import unit, unit_of_any_length
 
 
@@ -53,7 +53,7 @@ def checked_vector(given: ArrayLike) -> np.ndarray:
     return unit_of_any_length(vector)
 
 
-def stored_space(candidate: Candidate, stored: int) -> StoredSpace:
+def stored_space(candidate: VersionCandidate, stored: int) -> StoredSpace:
     """How features of version 0 and vectors of ``stored`` numbers are compared; refused if their sizes differ.
 
     The store holds the full or the compact features of the model.

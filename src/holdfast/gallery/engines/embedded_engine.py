@@ -22,10 +22,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ from holdfast.core.storage import TEMPORARY, read_json, remove_temporaries, repl
 from holdfast.core.untrusted_files import open_regular, whole_number
 from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
-from holdfast.gallery.engines.engine import Found, index_candidates, with_ties
+from holdfast.gallery.engines.engine import EngineHit, index_candidates, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, fields_from_stored, matches, stored_field
 from holdfast.gallery.folder import bytes_below, open_elsewhere
 
@@ -45,10 +43,6 @@ EF_SEARCH = 128
 RESCORED_PER_HIT, FEWEST_RESCORED = 3, 30
 """A large collection is searched by 4-bit copies of its vectors (``index_collection``). For ``k`` hits three times as
 many are compared again in float32, and at least 30; fewer in each of several collections (``index_candidates``)."""
-FIELD_INDEX_UP_TO = 5000
-"""Points of a collection in which a new field is indexed soon, which takes some 0.1 s. No other thread runs."""
-INDEX_PAUSE_S = 0.05
-"""Seconds between two fields: a write that waits gets its turn."""
 QUICK_CONDITIONS, QUICK_NUMBERS = 8, 64
 """Conditions, and numbers in all of them, that one call of qdrant-edge compares: 0.1 s with 40,000 points."""
 READ_AT_ONCE = 200
@@ -61,18 +55,17 @@ FLUSH_FROM = 5000
 class EdgeEngine:
     """Vectors in float32, compared by inner product. A write is on disk, in the write-ahead log, when its call returns.
 
-    indexed: whether ``build_index`` builds an HNSW index; without one every search compares every vector.
+    Fields of the first write are indexed then, later ones by ``build_index``. Until then searches read them.
     """
 
     parallel = False  # no other Python thread runs during a call
 
-    def __init__(self, folder: Path, *, indexed: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         try:
             import qdrant_edge
         except ImportError:
             raise HoldfastError(f"the embedded gallery needs qdrant-edge: {how_to_install('gallery')}") from None
         self._edge: Any = qdrant_edge
-        self._indexed = indexed
         # Where few neighbours match a filter, their neighbours are looked at, too; else the search ends early.
         self._filtered = qdrant_edge.AcornSearchParams(enable=True, max_selectivity=0.4)
         self._folder = folder
@@ -82,9 +75,7 @@ class EdgeEngine:
         # Keys that no index holds; the store's own count includes deleted ones.
         self._unindexed: dict[str, set[int]] = {}
         self._field_types: dict[str, dict[str, type]] = {}  # fields that have an index
-        self._writing = threading.RLock()  # the thread that indexes new fields writes, too
-        self._indexer = ThreadPoolExecutor(1, "index-fields")
-        self._waiting: set[tuple[str, str]] = set()  # for ``_indexer``
+        self._writing = threading.RLock()
         for collection in self._folders.current():
             self._load(collection)
 
@@ -109,8 +100,11 @@ class EdgeEngine:
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
-        self._index_new_fields(collection, embedded_process.field_types(point.payload for point in points))
         with self._writing:
+            if self.count(collection) == 0:  # takes some 0.1 s a field, in which no other thread runs
+                fields_of_all = embedded_process.field_types(point.payload for point in points)
+                embedded_process.index_fields(self._edge, self._shards[collection], fields_of_all)
+                self._field_types[collection] = embedded_process.indexed_fields(self._edge, self._shards[collection])
             self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
             self._unindexed[collection].update(keys)
 
@@ -128,7 +122,7 @@ class EdgeEngine:
         *,
         exact: bool = False,
         share: float = 1.0,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         edge = self._edge
         if where is not None and not self._is_quick(collection, where):
             return self._search_by_reading(collection, query, k, where)
@@ -158,13 +152,13 @@ class EdgeEngine:
         points = with_ties(best, k, lambda point: float(point.score)) if every else best(k)
         return self._best(k, self._found(collection, points))
 
-    def _search_by_reading(self, collection: str, query: np.ndarray, k: int, where: Filter) -> list[Found]:
+    def _search_by_reading(self, collection: str, query: np.ndarray, k: int, where: Filter) -> list[EngineHit]:
         """Compare all vectors whose fields match, block by block: qdrant-edge would stop all threads until it is done.
 
         It reads a point's fields again for every value of a condition that no index answers.
         """
         edge, shard = self._edge, self._shards[collection]
-        best: list[Found] = []
+        best: list[EngineHit] = []
         fields = [name for one in where for name in (one.field, stored_field(one.field, True)[0])]
         start: int | None = 0
         while start is not None:
@@ -186,11 +180,11 @@ class EdgeEngine:
     def _exact(self) -> Any:
         return self._edge.SearchParams(exact=True, quantization=self._edge.QuantizationSearchParams(ignore=True))
 
-    def _found(self, collection: str, points: Sequence[Any]) -> list[Found]:
-        return [Found(key, point.score) for key, point in zip(self._keys(collection, points), points, strict=True)]
+    def _found(self, collection: str, points: Sequence[Any]) -> list[EngineHit]:
+        return [EngineHit(key, point.score) for key, point in zip(self._keys(collection, points), points, strict=True)]
 
     @staticmethod
-    def _best(k: int, found: list[Found]) -> list[Found]:
+    def _best(k: int, found: list[EngineHit]) -> list[EngineHit]:
         return sorted(found, key=lambda one: (-one.score, one.key))[:k]
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
@@ -233,13 +227,12 @@ class EdgeEngine:
         return True
 
     def unindexed(self, collection: str) -> int:
-        return len(self._unindexed[collection]) if self._indexed else 0
+        return len(self._unindexed[collection])
 
     def claim(self, generation: str) -> str | None:
         return None  # a copy of the gallery's folder has vectors of its own
 
     def close(self) -> None:
-        self._indexer.shutdown(cancel_futures=True)
         for collection in list(self._unflushed):
             self._flush(collection)
         while self._shards:
@@ -279,32 +272,6 @@ class EdgeEngine:
         if not all(isinstance(vector, list) for vector in found):
             raise _damaged(self._folders.current()[collection], "a key has no vector")
         return [np.asarray(vector, dtype=np.float32) for vector in found]
-
-    def _index_new_fields(self, collection: str, fields: Mapping[str, type]) -> None:
-        """Index new fields: in an empty collection at once, later one by one while other threads write and search.
-
-        Until then, and after a kill, searches read them. In a large collection only ``build_index`` indexes fields.
-        """
-        new = {(collection, name) for name in fields if name not in self._field_types[collection]} - self._waiting
-        count = self.count(collection) if new else 0
-        for _, name in sorted(new):
-            if count == 0:
-                self._index_field(collection, name, fields[name])
-            elif count <= FIELD_INDEX_UP_TO:
-                self._waiting.add((collection, name))
-                self._indexer.submit(self._index_later, collection, name, fields[name])
-
-    def _index_later(self, collection: str, name: str, kind: type) -> None:
-        self._index_field(collection, name, kind)
-        time.sleep(INDEX_PAUSE_S)
-
-    def _index_field(self, collection: str, name: str, kind: type) -> None:
-        with self._writing:
-            self._waiting.discard((collection, name))
-            known = self._field_types.get(collection)  # None: dropped meanwhile
-            if known is not None and name not in known and self.count(collection) <= FIELD_INDEX_UP_TO:
-                embedded_process.index_fields(self._edge, self._shards[collection], {name: kind})
-                self._field_types[collection] = {**known, name: kind}
 
     def _has_index(self, collection: str) -> bool:
         """Whether a graph holds any vector. Without one every search compares all vectors."""

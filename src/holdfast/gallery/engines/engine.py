@@ -6,8 +6,8 @@ A store has one collection per model version. Keys are whole numbers.
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.gallery.filters import Filter, Value
 
 
-class Found(NamedTuple):
+class EngineHit(NamedTuple):
     """One stored vector that a search found, and its inner product with the query."""
 
     key: int
@@ -58,7 +58,7 @@ class Engine(Protocol):
         *,
         exact: bool = False,
         share: float = 1.0,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         """The ``k`` vectors with the largest inner product, best first, among those with fields that match ``where``.
 
         Scores include the length of the query, because scores of several collections are merged: a store that
@@ -83,7 +83,7 @@ class Engine(Protocol):
         """Remove a collection and its vectors."""
 
     def build_index(self, collection: str) -> bool:
-        """Index the vectors that no index holds yet; whether there were any. Does nothing in exact mode."""
+        """Index the vectors that no index holds yet; whether there were any."""
 
     def unindexed(self, collection: str) -> int:
         """How many vectors no index holds yet; a search compares them one by one."""
@@ -150,45 +150,29 @@ class EngineAddress:
 
     url: ``embedded``, or a server's address without a password.
     namespace: prefix of the names of everything that the gallery stores on a server.
-    shards, replicas: of each collection on a Qdrant cluster.
     """
 
     url: str = EMBEDDED
     namespace: str = ""
-    shards: int = 1
-    replicas: int = 1
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Everything but the URL, as the catalogue stores it."""
-        return {name: value for name, value in asdict(self).items() if name != "url"}
 
 
-def new_engine_address(
-    url: str, *, namespace: str | None = None, shards: int | None = None, replicas: int | None = None
-) -> EngineAddress:
+def new_engine_address(url: str, namespace: str | None = None) -> EngineAddress:
     """The address of a gallery that is about to be stored there.
 
-    url: ``embedded``, ``postgresql://...``, ``http://...`` or ``https://...``. A URL with a password is refused: it
+    url: ``embedded`` or ``postgresql://...``. A URL with a password is refused: it
     would be stored in the catalogue and shown by ``stats`` and in the list of processes. Clients read passwords from
     the environment or from a file.
     namespace: for servers; default: a random name.
-    shards, replicas: for a Qdrant cluster; default 1.
     """
     if url == EMBEDDED:
-        if (namespace, shards, replicas) != (None, None, None):
-            raise HoldfastError("namespace, shards and replicas are for engines on a server, not for the embedded one")
+        if namespace is not None:
+            raise HoldfastError("a namespace is for an engine on a server, not for the embedded one")
         return EngineAddress(url)
     if url.partition(":")[0] == EMBEDDED:
         raise HoldfastError(f"engine {url!r}: the embedded engine has no address; write {EMBEDDED}")
     _check_no_secret(url)
-    for name, value in (("shards", shards), ("replicas", replicas)):
-        if value is not None and not url.startswith("http"):
-            raise HoldfastError(f"{name} are for a Qdrant cluster (http:// or https://)")
-        if value is not None and value < 1:
-            raise HoldfastError(f"{name} must be at least 1, got {value}")
     chosen = f"holdfast_{secrets.token_hex(6)}" if namespace is None else namespace
-    return EngineAddress(url, plain_name(chosen), shards or 1, replicas or 1)
+    return EngineAddress(url, plain_name(chosen))
 
 
 def plain_name(name: str) -> str:
@@ -207,5 +191,5 @@ def _check_no_secret(url: str) -> None:
     except ValueError:
         raise HoldfastError(f"the address after {scheme}: cannot be read as a URL") from None
     if secret:
-        instead = "QDRANT_API_KEY" if scheme.startswith("http") else "PGPASSWORD, PGPASSFILE or ~/.pgpass"
+        instead = "PGPASSWORD, PGPASSFILE or ~/.pgpass"
         raise HoldfastError(f"a password in the address {scheme}://... would be kept in plain sight; use {instead}")

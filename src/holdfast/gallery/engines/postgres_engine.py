@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install
-from holdfast.gallery.engines.engine import Found, index_candidates, plain_name
+from holdfast.gallery.engines.engine import EngineHit, index_candidates, plain_name
 from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -55,14 +55,15 @@ class PostgresEngine:
 
     url: as libpq reads it, without a password.
     namespace: the schema.
-    indexed: whether ``build_index`` builds an HNSW index. Rows written later are added to the index by the server.
+
+    ``build_index`` builds an HNSW index, if the vectors are not too large for one; the server adds later rows to it.
     """
 
     parallel = True
 
-    def __init__(self, url: str, namespace: str, *, indexed: bool) -> None:
-        self._connections = Connections(url, namespace, _READ_SETTINGS if indexed else {"jit": "off"})
-        self._namespace, self._indexed = plain_name(namespace), indexed
+    def __init__(self, url: str, namespace: str) -> None:
+        self._connections = Connections(url, namespace, _READ_SETTINGS)
+        self._namespace = plain_name(namespace)
         self._generation: str | None = None
         self._next_generation: str | None = None
         self._dims: dict[str, int] = {}
@@ -79,10 +80,8 @@ class PostgresEngine:
             raise
 
     def create(self, collection: str, dim: int) -> None:
-        most = MOST_INDEXED if self._indexed else MOST_STORED
-        if dim > most:
-            instead = "; in exact mode it takes 16,000" if self._indexed and dim <= MOST_STORED else ""
-            raise HoldfastError(f"vectors of {dim} numbers: pgvector takes {most:,} here{instead}")
+        if dim > MOST_STORED:
+            raise HoldfastError(f"vectors of {dim} numbers: pgvector takes at most {MOST_STORED:,}")
 
         def work(connection: Any) -> None:
             with connection.transaction():
@@ -127,7 +126,7 @@ class PostgresEngine:
         *,
         exact: bool = False,
         share: float = 1.0,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         if not exact and collection in self._with_index:
             fewest = FEWEST_RESCORED if where is None else FEWEST_RESCORED_OF_FILTERED
             rescored = max(2 * k, fewest)
@@ -196,7 +195,9 @@ class PostgresEngine:
         return True
 
     def unindexed(self, collection: str) -> int:
-        return self.count(collection) if self._indexed and collection not in self._with_index else 0
+        if collection in self._with_index or self._dims[collection] > MOST_INDEXED:
+            return 0
+        return self.count(collection)
 
     def claim(self, generation: str) -> str | None:
         self._generation, self._next_generation = self._connections.read(self._stored_generation), generation
@@ -246,7 +247,7 @@ class PostgresEngine:
         *,
         rescored: int | None = None,
         searched: int = EF_SEARCH,
-    ) -> list[Found]:
+    ) -> list[EngineHit]:
         """The best ``k`` by the index, or by comparing every vector.
 
         rescored: how many vectors that the index finds are compared again in float32; None: the index is not used.
@@ -274,7 +275,7 @@ class PostgresEngine:
                 self._ef_search[connection] = searched
             return connection.execute(statement, parameters).fetchall()
 
-        return [Found(key, score) for key, score in self._connections.read(work)]
+        return [EngineHit(key, score) for key, score in self._connections.read(work)]
 
     def _rows(self, collection: str, chosen: str, parameters: dict[str, Any]) -> tuple[list[int], np.ndarray] | None:
         statement = f"SELECT key, vector FROM {self._table(collection)} WHERE {chosen}"

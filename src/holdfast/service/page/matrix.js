@@ -14,10 +14,10 @@ import {
 
 // verdict: [class, sign, word]. The sign and the word say it without the colour.
 const VERDICTS = {
-  compatible: ["good", "✓", "compatible"],
+  better: ["good", "✓", "better"],
   "not shown": ["doubt", "~", "not shown"],
-  incompatible: ["bad", "✕", "incompatible"],
-  "could not be judged": ["unknown", "?", "not judged"],
+  worse: ["bad", "✕", "worse"],
+  "not judged": ["unknown", "?", "not judged"],
 };
 // The answer to "at most 1 point lost" decides. Checks of earlier versions of Holdfast have a verdict only.
 const ANSWERS = {

@@ -199,7 +199,6 @@ export function enableOptions(onChange) {
 
 export function showOptions(gallery) {
   byId("k").max = gallery.limits.k;
-  byId("exact-field").hidden = gallery.mode === "exact";
   fields = gallery.fields;
   byId("filter").hidden = fields.length === 0;
 }

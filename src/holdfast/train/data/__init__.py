@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.train.data.images import ImageSet, canonical, first_per_class
-from holdfast.train.data.listing import Listing
+from holdfast.train.data.listing import FileListing
 from holdfast.train.data.openset import OpenSet, open_set
 from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.data.readers.cifar import cifar10, cifar100
@@ -46,7 +46,7 @@ class Dataset:
 
     read: Callable[..., ImageSet]
     files: tuple[str, ...] = ()
-    list_files: Callable[[Path, str, str, bool], Listing] | None = None
+    list_files: Callable[[Path, str, str, bool], FileListing] | None = None
 
     def find(self, root: Path) -> Path | None:
         """The file or folder in ``root`` that would be read; None if there is none."""
@@ -58,14 +58,8 @@ DATASETS: dict[str, Dataset] = {
     "cifar10": Dataset(cifar10, ("cifar10.npz", "cifar-10-batches-py", "cifar-10-python.tar.gz")),
     "cifar100": Dataset(cifar100, ("cifar100.npz", "cifar-100-python", "cifar-100-python.tar.gz")),
     "tinyimagenet32": Dataset(tiny_imagenet.tinyimagenet32, ("tinyimagenet32.npz", tiny_imagenet.FOLDER)),
-    "tinyimagenet32_validation": Dataset(
-        tiny_imagenet.tinyimagenet32_validation, ("tinyimagenet32.npz", tiny_imagenet.FOLDER)
-    ),
     "tinyimagenet200": Dataset(
         tiny_imagenet.tinyimagenet200, (tiny_imagenet.FOLDER,), list_files=tiny_imagenet.list_files_200
-    ),
-    "tinyimagenet20": Dataset(
-        tiny_imagenet.tinyimagenet20, (tiny_imagenet.FOLDER_20,), list_files=tiny_imagenet.list_files_20
     ),
     "npz": Dataset(npz),
     "folder": Dataset(folder),

@@ -15,7 +15,7 @@ from holdfast.core.file_lock import locked
 from holdfast.core.storage import TEMPORARY, read_json, replacing_folder, write_json
 from holdfast.train.data.decode import decode
 from holdfast.train.data.images import ImageSet, canonical, canonical_order
-from holdfast.train.data.listing import Listing
+from holdfast.train.data.listing import FileListing
 
 VARIABLE = "HOLDFAST_CACHE"
 OFF = "off"
@@ -25,7 +25,7 @@ FORMAT = 1
 COPY_ROWS = 1024
 
 
-def read_listing(listing: Listing, root: Path, *, name: str, size: int, resize: int | None = None) -> ImageSet:
+def read_listing(listing: FileListing, root: Path, *, name: str, size: int, resize: int | None = None) -> ImageSet:
     """The listed files as an ``ImageSet`` in RGB: memory-mapped from the cache, decoded first if they are not in it.
 
     root: the data root; the cache is in it by default (``cache_folder``).
@@ -74,7 +74,7 @@ def _uncached_name(name: str) -> str:
     return f"{name} (not cached: the data root is not writable; set {VARIABLE} to a folder that is)"
 
 
-def _key(listing: Listing, size: int, resize: int | None) -> str:
+def _key(listing: FileListing, size: int, resize: int | None) -> str:
     options = (FORMAT, size, resize, "rgb", listing.class_names)
     key = hashlib.blake2b(repr(options).encode(), digest_size=16)
     key.update(listing.labels.astype("<i8").tobytes())
@@ -103,7 +103,7 @@ def _read(entry: Path) -> ImageSet | None:
     return cached if len(images) == len(labels) else None
 
 
-def _write(entry: Path, listing: Listing, name: str, size: int, resize: int | None) -> None:
+def _write(entry: Path, listing: FileListing, name: str, size: int, resize: int | None) -> None:
     """Decode and sort on disk, so that the set need not fit in memory."""
     shape = (len(listing), size, size, 3)
     prefix = f"{TEMPORARY}{entry.name}-"

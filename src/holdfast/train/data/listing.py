@@ -16,7 +16,7 @@ INCOMPLETE_ADVICE = "; complete it, or set incomplete = true to use the files th
 
 
 @dataclass(frozen=True, eq=False)
-class Listing:
+class FileListing:
     """Image files with one label each.
 
     source: the folder (or table) that they come from.
@@ -35,11 +35,11 @@ class Listing:
     def __len__(self) -> int:
         return len(self.files)
 
-    def select(self, kept: np.ndarray) -> "Listing":
+    def select(self, kept: np.ndarray) -> "FileListing":
         """The files for which ``kept`` is true; the classes stay the same."""
         return replace(self, files=tuple(self.files[row] for row in np.flatnonzero(kept)), labels=self.labels[kept])
 
-    def only_classes(self, names: Sequence[str]) -> "Listing":
+    def only_classes(self, names: Sequence[str]) -> "FileListing":
         """The files of the classes ``names``, labelled in that order."""
         if tuple(names) == self.class_names:
             return self
@@ -47,13 +47,13 @@ class Listing:
         return replace(self, labels=labels, class_names=tuple(names)).select(labels >= 0)
 
 
-def make_listing(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> Listing:
+def make_listing(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> FileListing:
     """A listing of pairs of file and label."""
     labels = np.array([label for _, label in found], dtype=np.int64)
-    return Listing(source, tuple(file for file, _ in found), labels, tuple(class_names))
+    return FileListing(source, tuple(file for file, _ in found), labels, tuple(class_names))
 
 
-def list_named_files(top: Path, named: Sequence[tuple[str, int]], class_names: Sequence[str]) -> Listing:
+def list_named_files(top: Path, named: Sequence[tuple[str, int]], class_names: Sequence[str]) -> FileListing:
     """A listing of pairs of file name in ``top`` and label; names without a file become ``missing``."""
     found, missing = [], []
     for name, label in named:
@@ -65,7 +65,7 @@ def list_named_files(top: Path, named: Sequence[tuple[str, int]], class_names: S
     return replace(make_listing(top, found, class_names), missing=tuple(missing))
 
 
-def list_class_folders(top: Path, class_names: Sequence[str]) -> Listing:
+def list_class_folders(top: Path, class_names: Sequence[str]) -> FileListing:
     """The image files under ``top/CLASS/`` for each class. A class without a folder has no files."""
     if not top.is_dir():
         raise HoldfastError(f"{top}: no such folder")
@@ -80,7 +80,7 @@ def list_image_files(top: Path) -> list[Path]:
 
 
 def check_complete(
-    listing: Listing, *, images: int | None, classes: int, incomplete: bool, per_class: int | None = None
+    listing: FileListing, *, images: int | None, classes: int, incomplete: bool, per_class: int | None = None
 ) -> None:
     """Refuse a listing with the wrong number of images or of classes that have images.
 
@@ -101,14 +101,14 @@ def check_complete(
         raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{missing}{_advice(listing)}")
 
 
-def _advice(listing: Listing) -> str:
+def _advice(listing: FileListing) -> str:
     if len(listing):
         return INCOMPLETE_ADVICE
     unsorted = unsorted_hint(listing.source) if listing.source.is_dir() else ""
     return f"; {unsorted}" if unsorted else ""
 
 
-def _missing_parts(listing: Listing, per_class: int | None) -> list[str]:
+def _missing_parts(listing: FileListing, per_class: int | None) -> list[str]:
     counts = dict(zip(listing.class_names, np.bincount(listing.labels, minlength=len(listing.class_names)).tolist()))
     empty = [name for name, count in counts.items() if not count]
     odd = [f"{name} has {count} of {per_class}" for name, count in counts.items() if count not in (0, per_class)]
@@ -131,12 +131,3 @@ def read_rows(file: Path, fields: int) -> Iterator[list[str]]:
             raise HoldfastError(f"{file}, line {number}: {fields} fields expected, found {len(found)}")
         if found:
             yield found[:fields]
-
-
-def read_number_pairs(file: Path) -> Iterator[tuple[int, int]]:
-    """The first two fields of each line, both whole numbers."""
-    for first, second in read_rows(file, 2):
-        try:
-            yield int(first), int(second)
-        except ValueError:
-            raise HoldfastError(f"{file}: two whole numbers expected, found {first} {second}") from None

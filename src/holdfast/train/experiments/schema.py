@@ -26,13 +26,13 @@ from holdfast.train.scenarios import SCENARIOS
 from holdfast.train.toml_text import to_toml
 
 
-class Table(BaseModel):
+class RecipeTable(BaseModel):
     """A table of a recipe: unknown keys and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class PreprocessTable(Table):
+class PreprocessTable(RecipeTable):
     """mean, std, resize: for images.
     unit: scale vectors to length 1.
     """
@@ -43,7 +43,7 @@ class PreprocessTable(Table):
     unit: bool | None = None
 
 
-class TrainingTables(Table):
+class TrainingTables(RecipeTable):
     """What every recipe has: one that runs a scenario, pre-trains one model, or trains a version.
 
     methods: options of further methods, used if another method is set by name.
@@ -79,7 +79,7 @@ class TrainingTables(Table):
         }
 
 
-class EvaluationTable(Table):
+class EvaluationTable(RecipeTable):
     """protocols: how models are compared.
     batch_size: images at a time; None for as many as fit the device.
     compact: store features at the size of the backbone.
@@ -100,7 +100,7 @@ class RunTables(TrainingTables):
     evaluation: EvaluationTable = EvaluationTable()
 
 
-class BackboneExtras(Table):
+class BackboneExtras(RecipeTable):
     """Options of every backbone, besides those of its own builder."""
 
     weights: str | None = None

@@ -12,12 +12,12 @@ from holdfast.train.encoders import Encoder, Input, Preprocess
 from holdfast.train.encoders.named_backbone import named_backbone
 from holdfast.train.engine import FitOptions
 from holdfast.train.engine.build import build_method, encoder_maker, fit_options
-from holdfast.train.experiments.schema import BackboneExtras, Table, TrainingTables, backbone_section, validated
+from holdfast.train.experiments.schema import BackboneExtras, RecipeTable, TrainingTables, backbone_section, validated
 from holdfast.train.methods import METHODS, Method, method_class
 from holdfast.train.versions.samples import ImageFiles, Reader, VectorRows
 
 
-class SamplesTable(Table):
+class SamplesTable(RecipeTable):
     """size: side of the square that images are scaled and cut to, in pixels; default: chosen by the images, or that of
     the model before.
 
@@ -42,7 +42,7 @@ class SamplesTable(Table):
         return self.model_copy(update=names)
 
 
-class BufferTable(Table):
+class BufferTable(RecipeTable):
     """per_class: samples of each class that later versions replay.
     embed: save replayed and held-out samples with the model, and not only their paths and hashes.
     """
@@ -51,7 +51,7 @@ class BufferTable(Table):
     embed: bool = False
 
 
-class HeldOutTable(Table):
+class HeldOutTable(RecipeTable):
     """share: of the new samples, never trained on. per_class: at most so many later versions are checked on."""
 
     share: float = Field(default=0.2, ge=0, le=0.9)

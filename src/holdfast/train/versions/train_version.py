@@ -55,11 +55,11 @@ from holdfast.train.versions.accuracy import (
     plan_trials,
     run_trials,
 )
-from holdfast.train.versions.comparison import check_evidence, check_versions
 from holdfast.train.versions.parent import METHOD, TRAINED, Parent
 from holdfast.train.versions.plan import Plan
 from holdfast.train.versions.samples import unique_labels
 from holdfast.train.versions.settings import VersionSettings
+from holdfast.train.versions.version_check import check_evidence, check_versions
 
 REQUEST, TRIALS = "update.json", "trials.json"
 VERDICT, PAGE, MAP, KEPT = "check.json", "check.html", "space_map.safetensors", "kept"

@@ -16,7 +16,7 @@ from holdfast.embedders.image_table import SPLIT_NAMES, TableRow, read_table_row
 from holdfast.embedders.pixels import Colour
 from holdfast.train.data.decode import decode
 from holdfast.train.data.images import ImageSet, canonical
-from holdfast.train.data.listing import Listing, list_image_files, make_listing
+from holdfast.train.data.listing import FileListing, list_image_files, make_listing
 from holdfast.train.data.root import resolve_path
 
 
@@ -31,7 +31,7 @@ class FoundImages:
     classes: names of all classes, also of those without a usable file.
     """
 
-    listing: Listing
+    listing: FileListing
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     files: int
@@ -121,7 +121,7 @@ def _bad_class(entry: Path, top: Path) -> str:
     return "a link to a folder above it" if real == above or real in above.parents else ""
 
 
-def _labelled(source: Path, found: Sequence[tuple[Path, str]], classes: Sequence[str] | None = None) -> Listing:
+def _labelled(source: Path, found: Sequence[tuple[Path, str]], classes: Sequence[str] | None = None) -> FileListing:
     """A listing of pairs of file and class; ``classes`` are those that have files unless they are given."""
     names = sorted({name for _, name in found}) if classes is None else list(classes)
     number = {name: label for label, name in enumerate(names)}

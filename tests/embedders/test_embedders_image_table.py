@@ -3,7 +3,11 @@
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.embedders.image_source import classes_of_paths, find_images
+from holdfast.embedders.image_table import classes_of_paths
+from holdfast.embedders.model_inputs import ImagesInput
+from holdfast.embedders.sources import open_source
+
+TAKEN = ImagesInput(8, (0.5,), (0.5,), colour="grey")
 
 
 @pytest.fixture
@@ -16,20 +20,20 @@ def photos(tmp_path):
 
 
 def test_a_folder_of_class_folders(photos):
-    found = find_images([photos])
-    assert found.ids == ("a/1.png", "a/deep/3.jpg", "b/2.jpg")
-    assert found.files == tuple(photos / name for name in found.ids)
+    found = open_source(TAKEN, [photos])
+    assert tuple(found.ids) == ("a/1.png", "a/deep/3.jpg", "b/2.jpg")
+    assert list(found.items.places) == [str(photos / name) for name in found.ids]
     assert found.labels == ("a", "a", "b")
 
 
 def test_an_image_outside_the_class_folders_leaves_all_without_labels(photos):
     (photos / "loose.jpg").write_bytes(b"")
-    assert find_images([photos]).labels is None
+    assert open_source(TAKEN, [photos]).labels is None
 
 
 def test_files_have_their_names_as_ids(photos):
-    found = find_images([photos / "b/2.jpg", photos / "a"])
-    assert found.ids == ("2.jpg", "1.png", "deep/3.jpg")
+    found = open_source(TAKEN, [photos / "b/2.jpg", photos / "a"])
+    assert tuple(found.ids) == ("2.jpg", "1.png", "deep/3.jpg")
     assert found.labels is None
 
 
@@ -49,13 +53,13 @@ def test_folders_of_splits_are_not_classes(paths, classes):
 def test_a_table_names_paths_labels_and_ids(photos):
     table = photos.parent / "list.csv"
     table.write_text("id,path,label\nx,photos/b/2.jpg,dog\ny,photos/a/1.png,cat\n")
-    found = find_images([table])
-    assert found.ids == ("x", "y")
-    assert found.files == (photos / "b/2.jpg", photos / "a/1.png")
+    found = open_source(TAKEN, [table])
+    assert tuple(found.ids) == ("x", "y")
+    assert list(found.items.places) == [str(photos / "b/2.jpg"), str(photos / "a/1.png")]
     assert found.labels == ("dog", "cat")
     table.write_text("path\nphotos/b/2.jpg\n")
-    assert find_images([table]).ids == ("photos/b/2.jpg",)
-    assert find_images([table]).labels is None
+    assert tuple(open_source(TAKEN, [table]).ids) == ("photos/b/2.jpg",)
+    assert open_source(TAKEN, [table]).labels is None
 
 
 @pytest.mark.parametrize(
@@ -72,15 +76,15 @@ def test_a_table_names_paths_labels_and_ids(photos):
 def test_a_bad_table_is_refused(tmp_path, text, message):
     (tmp_path / "list.csv").write_text(text)
     with pytest.raises(HoldfastError, match=message):
-        find_images([tmp_path / "list.csv"])
+        open_source(TAKEN, [tmp_path / "list.csv"])
 
 
 def test_what_holds_no_images_is_refused(photos, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(HoldfastError, match="no images there"):
-        find_images([tmp_path / "empty"])
-    (problem,) = find_images([photos, tmp_path / "none.jpg"]).problems
+        open_source(TAKEN, [tmp_path / "empty"])
+    (problem,) = open_source(TAKEN, [photos, tmp_path / "none.jpg"]).problems
     assert (problem.path, problem.reason) == (tmp_path / "none.jpg", "no such image file")
     (photos / "b/1.png").write_bytes(b"")
     with pytest.raises(HoldfastError, match=r"both have the id '1\.png'"):
-        find_images([photos / "a", photos / "b"])
+        open_source(TAKEN, [photos / "a", photos / "b"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
-from holdfast.cli.progress import ProgressLine, exit_on_interrupt
+from holdfast.cli.options import JSON_OPTION, int_list
+from holdfast.cli.progress import ProgressDisplay, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.version_text import (
     EXPOSURE_TEXT,
@@ -21,19 +21,6 @@ from holdfast.cli.version_text import (
     print_checks,
 )
 from holdfast.core.wording import counted
-
-NAMESPACE_OPTION = typer.Option(
-    None, "--namespace", help="Prefix of the gallery's tables or collections on the server; default: a random name."
-)
-SHARDS_OPTION = typer.Option(None, "--shards", help="On a Qdrant cluster: parts of each collection.")
-REPLICAS_OPTION = typer.Option(None, "--replicas", help="On a Qdrant cluster: copies of each part.")
-
-
-def server_options(namespace: str | None, shards: int | None, replicas: int | None) -> dict[str, Any]:
-    """The options that were given."""
-    given = {"namespace": namespace, "shards": shards, "replicas": replicas}
-    return {name: value for name, value in given.items() if value is not None}
-
 
 gallery = typer.Typer(
     help="Keep an index (gallery) of several models, searched by the newest model.\n\n"
@@ -52,11 +39,6 @@ def create(
         None, "--vectors", metavar="FILE", help="Without a model: vectors that something else made; gives their size."
     ),
     engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
-    mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
-    namespace: str | None = NAMESPACE_OPTION,
-    shards: int | None = SHARDS_OPTION,
-    replicas: int | None = REPLICAS_OPTION,
-    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Create an empty gallery of MODEL, or of vectors alone.
@@ -67,12 +49,11 @@ def create(
     """
     from holdfast.gallery import Gallery
 
-    options: dict[str, Any] = {"device": device, **server_options(namespace, shards, replicas)}
-    with Gallery.create(folder, model, vectors=vectors, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
+    with Gallery.create(folder, model, vectors=vectors, engine=engine) as made:
         (version,) = made.versions()
     takes = "IMAGES..." if version.embeds == "images" else f"{shlex.quote(vectors or 'FILE.npz')} --version 1"
     if json:
-        print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
+        print_json({"gallery": str(folder), "engine": engine, "version": version.as_json()})
     else:
         typer.echo(f"{folder}: version 1 is {_called(model)}; {describe_sizes(version)}")
         typer.echo(f"Next: holdfast gallery add {shlex.quote(str(folder))} {takes}")
@@ -87,7 +68,6 @@ def attach(
     label: str | None = typer.Option(None, "--label", help="A column of classes, if there is one."),
     model: Path | None = typer.Option(None, "--model", help="The Holdfast model that filled the store, if one did."),
     out: Path = typer.Option(..., "--out", help="A new folder for what describes the gallery."),
-    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Search an existing vector store in place, read-only. Nothing is copied and nothing written to it.
@@ -100,14 +80,14 @@ def attach(
     from holdfast.gallery import Address, AttachedGallery
 
     address = Address(url, table, id_, vector, label)
-    with AttachedGallery.attach(out, address, model, device=device) as made:
+    with AttachedGallery.attach(out, address, model) as made:
         found = made.stats()
     if json:
         print_json({"gallery": str(out), **found})
         return
     size = counted(found["versions"][0]["stored_dim"], "number")
     typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
-    typer.echo(f"{found['mode']}; version 0 is {_called(model)}")
+    typer.echo(f"read-only, {found['index']}; version 0 is {_called(model)}")
 
 
 @gallery.command("register")
@@ -134,8 +114,6 @@ def register(
     old_vectors: Path | None = typer.Option(
         None, "--old-vectors", help="The old model's vectors of other things in --new-vectors, such as queries."
     ),
-    device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Make MODEL, or vectors alone, the newest version. Its model embeds new items and queries; stored items stay.
@@ -160,8 +138,8 @@ def register(
 
     with (
         exit_on_interrupt(f"holdfast gallery versions {folder} shows whether the model is registered"),
-        ProgressLine("register", quiet=quiet or json) as line,
-        open_local_or_served(folder, device) as opened,
+        ProgressDisplay("register", quiet=json) as line,
+        open_local_or_served(folder) as opened,
     ):
         older = opened.stats()["versions"]
         version = opened.register(
@@ -206,14 +184,9 @@ def add(
     version: int | None = typer.Option(
         None, "--version", help="Of vectors: the version that made them; needed, but not for shards."
     ),
-    embed: bool | None = typer.Option(
-        None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
-    ),
     skip_unreadable: bool = typer.Option(
         False, "--skip-unreadable", help="Exit with 0 although some images cannot be used; a list of them is written."
     ),
-    device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Embed and store images, or store vectors that you have.
@@ -235,7 +208,6 @@ def add(
     from holdfast.core.errors import HoldfastError
     from holdfast.core.locations import local_path
     from holdfast.core.problems import problem_file
-    from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
     from holdfast.service.served_gallery import open_local_or_served
 
@@ -244,22 +216,21 @@ def add(
         raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
     if vectors and skip_unreadable:
         raise HoldfastError("--skip-unreadable goes with images; vectors that cannot be used are always skipped")
-    if not vectors and (version is not None or embed is not None):
-        raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
+    if not vectors and version is not None:
+        raise HoldfastError("--version goes with a file of vectors; the newest version embeds images")
     given: dict[str, Any] = {
         "label": label,
         "metadata": _parse_metadata(meta),
         "table": None if metadata is None else read_metadata(metadata),
-        "quiet": quiet or json,
+        "quiet": json,
     }
-    with open_local_or_served(folder, device) as opened:
-        target = writable(opened)
+    with open_local_or_served(folder) as opened:
         if vectors:
-            found = add_vectors(target, paths[0], version=version, embed=embed, **given)
+            found = add_vectors(opened, paths[0], version=version, **given)
         else:
             listed = problem_file(folder)
             images = [local_path(path) for path in paths]
-            found = add_images(target, images, from_folders=labels_from_folders, problem_list=listed, **given)
+            found = add_images(opened, images, from_folders=labels_from_folders, problem_list=listed, **given)
     if json:
         print_json(found)
     else:
@@ -287,7 +258,6 @@ def search(
         None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
     ),
     exact: bool = typer.Option(False, "--exact", help="Compare every vector, index or not."),
-    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Find the items nearest to an image, a vector or an item. All versions are searched, and hits ranked by score.
@@ -307,7 +277,7 @@ def search(
     vector = None if query is None or query.suffix.lower() != ".npy" else read_array(query).squeeze()
     image = query if vector is None else None
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
-    with open_local_or_served(folder, device) as opened:
+    with open_local_or_served(folder) as opened:
         hits = opened.search(
             image,
             vector=vector,
@@ -348,11 +318,10 @@ def delete(
 
     Example: holdfast gallery delete shop cats/1.jpg
     """
-    from holdfast.gallery import writable
     from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
-        gone = writable(opened).delete(ids)
+        gone = opened.delete(ids)
     unknown = [one for one in dict.fromkeys(ids) if one not in set(gone)]
     if json:
         print_json({"deleted": gone, "unknown": unknown})
@@ -417,7 +386,8 @@ def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
         return
     items = counted(found["items"], "item")
     typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
-    say(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
+    index = f", {found['index']}" if "index" in found else ""
+    say(f"engine {found['engine']}{index}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))
