@@ -1,7 +1,5 @@
 """Every kind of file gives the same check; what cannot be read is named."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -96,40 +94,3 @@ def test_bad_relevance(text, reason, sets, tmp_path):
     (tmp_path / "r.csv").write_text(text)
     with pytest.raises(HoldfastError, match=reason):
         check(**sets, relevance=tmp_path / "r.csv")
-
-
-def test_what_cannot_be_read_is_named(sets, tmp_path):
-    features, labels = sets["gallery"]
-
-    def refused(path, reason):
-        with pytest.raises(HoldfastError, match=reason) as error:
-            read_features(path, "gallery")
-        assert str(path) in str(error.value)
-
-    refused(tmp_path / "none.npz", "no such file")
-    refused(tmp_path, r"not a folder of vectors .*no gallery.npy of a run\); give a .npz")
-    (tmp_path / "x.bin").write_bytes(b"1")
-    refused(tmp_path / "x.bin", "known: .csv, .jsonl, .npy, .npz, .parquet")
-    np.savez(tmp_path / "other.npz", small=features, large=features)
-    refused(tmp_path / "other.npz", r"several may hold the vectors \(small, large\); .* name one with --vector")
-    np.savez(tmp_path / "pickled.npz", features=np.array([[{}]], dtype=object))
-    refused(tmp_path / "pickled.npz", "must be a matrix of numbers")
-    whole = write(tmp_path, "npy", "cut", features, labels)
-    whole.write_bytes(whole.read_bytes()[:-100])
-    refused(whole, "cut short")
-    (tmp_path / "junk.npy").write_bytes(b"hello there, this is text")
-    refused(tmp_path / "junk.npy", "not readable as npy")
-    (tmp_path / "junk.npz").write_bytes(b"hello there, this is text")
-    refused(tmp_path / "junk.npz", "not readable as npz")
-    (tmp_path / "junk.parquet").write_bytes(b"hello")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "pyarrow", None)
-        refused(tmp_path / "junk.parquet", r"pip install '\.\[parquet\]' in Holdfast's clone")
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    refused(tmp_path / "junk.parquet", "not readable as parquet")
-    parquet.write_table(arrow.table({"features": [[1.0, 2.0], [1.0]]}), tmp_path / "ragged.parquet")
-    refused(tmp_path / "ragged.parquet", "all of one length")
-    parquet.write_table(arrow.table({"name": ["a"]}), tmp_path / "names.parquet")
-    refused(tmp_path / "names.parquet", "no column holds vectors; it has name")
-    parquet.write_table(arrow.table({"features": [[1.0], None]}), tmp_path / "null.parquet")
-    refused(tmp_path / "null.parquet", "1 rows without features")

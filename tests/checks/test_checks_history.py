@@ -137,18 +137,6 @@ def test_zero_vectors_find_nothing_and_are_not_found(clustered):
     assert any("are never found" in note or "is never found" in note for note in history.notes)
 
 
-def test_average_precision_leaves_out_a_zero_query_without_a_class_in_the_gallery(clustered):
-    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
-    gallery = clustered(gallery_labels, 0.3, seed=9), gallery_labels
-    queries = [clustered(labels, 0.3, seed=seed) for seed in (0, 1)]
-    plain = check_history([((query, labels), gallery) for query in queries], score="mAP")
-    first, second = (
-        np.concatenate([query, added]) for query, added in zip(queries, (np.zeros((1, 16)), np.eye(1, 16)))
-    )
-    models = [((query, np.append(labels, 99)), gallery) for query in (first, second)]
-    assert check_history(models, score="mAP").matrix == plain.matrix
-
-
 def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clustered):
     """In the gallery of one model only: the class still counts in every cell."""
     labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20

@@ -74,21 +74,6 @@ def test_numbers_of_any_kind(dtype, sets, tmp_path):
     assert any("not of length 1" in note for note in found.notes) is (dtype == "int8")
 
 
-def test_spoilt_files_are_named(sets, tmp_path):
-    path = tmp_path / "spoilt.npz"
-    np.savez_compressed(path, features=sets["gallery"][0], labels=sets["gallery"][1])
-    content = bytearray(path.read_bytes())
-    content[200:900] = bytes(700)
-    path.write_bytes(content)
-    with pytest.raises(HoldfastError, match="not readable as npz"):
-        read_features(path, "gallery")
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    for values in ([1.0, 2.0], ["a", "b"], [{"x": 1.0}, {"x": 2.0}]):
-        parquet.write_table(arrow.table({"features": values}), tmp_path / "flat.parquet")
-        with pytest.raises(HoldfastError, match="must hold lists of numbers"):
-            read_features(tmp_path / "flat.parquet", "gallery")
-
-
 def test_labels_of_a_data_frame(sets, tmp_path):
     """Categories, as data frames write text that repeats."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -210,5 +210,4 @@ def test_the_share_of_re_embedding_kept_has_an_interval(sets):
     for score in ("hit@1", "mAP"):
         found = check(**sets, score=score)
         assert found.kept.value == pytest.approx(found.cross_test.value / found.new_self_test.value)
-        assert found.kept.value == found.reindex.kept
         assert found.kept.low < found.kept.value < found.kept.high

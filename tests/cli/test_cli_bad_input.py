@@ -106,10 +106,10 @@ def test_a_history_of_an_unfinished_run_is_refused(lost, earlier, capsys, monkey
 
 def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     folder, contents = earlier
-    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken.html").mkdir()
     before = contents()
-    message = refused("check-history", folder, "--page", tmp_path / "taken", status=2)
-    assert "taken: a page is FILE.html or FILE.md" in message
+    message = refused("check-history", folder, "--page", tmp_path / "taken.html", status=2)
+    assert "taken.html: is a folder; name a file" in message
     assert contents() == before
 
 

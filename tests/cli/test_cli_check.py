@@ -71,19 +71,6 @@ def test_files_in_each_others_place_are_two(files, holdfast, tmp_path):
     holdfast(*words(files, "new", "strange"), status=1)
 
 
-def test_what_the_old_gallery_keeps_is_said_next(files, holdfast):
-    asked = [*words(files), "--gallery-new", files["anew"]]
-    kept = json.loads(holdfast(*asked, "--json"))["kept"]
-    value, low, high = (f"{100 * kept[key]:.1f}" for key in ("value", "low", "high"))
-    told = said(holdfast(*asked))
-    assert told.startswith(
-        f"{BETTER}yes. At most 1 point lost: yes (95 %). Keeps {value} % of re-embedding (95 % interval "
-    )
-    assert f"Keeps {value} % of re-embedding (95 % interval {low} to {high})." in told
-    assert told.count("of re-embedding (") == 1
-    assert json.loads(holdfast(*words(files), "--json"))["kept"] is None  # needs --gallery-new
-
-
 def test_json_says_which(files, holdfast):
     strict = [*words(files, "old", "twice"), "--max-loss", "0", "--json"]
     found = json.loads(holdfast(*strict, status=1), parse_constant=pytest.fail)
@@ -113,22 +100,6 @@ def test_bad_input_is_two(files, tmp_path, holdfast, command):
         [*words(files), "--id", "name"],
     ):
         holdfast(*wrong, status=2)
-
-
-@pytest.mark.parametrize("dim", [12, 24])
-@pytest.mark.parametrize("which", ["old", "new"])
-def test_queries_that_are_all_nan_are_two(files, tmp_path, holdfast, which, dim):
-    """Also if the new model's vectors have another size than the gallery's, which alone is a verdict."""
-    count = len(np.load(files["new"])["labels"])
-    packs = {name: dict(np.load(files[name])) for name in ("old", "new")}
-    packs["new"]["features"] = np.ones((count, dim), np.float32)
-    packs[which]["features"] = np.full_like(packs[which]["features"], np.nan)
-    for name, arrays in packs.items():
-        np.savez(tmp_path / f"nan-{name}.npz", **arrays)
-    asked = words({**files, **{name: tmp_path / f"nan-{name}.npz" for name in packs}})
-    found = json.loads(holdfast(*asked, "--json", status=2))
-    assert found["verdict"] == "not judged"
-    assert found["reason"].endswith(f"nan-{which}.npz: holds no usable query; all are zero or not finite")
 
 
 def test_without_judgements_is_three(files, tmp_path, holdfast):

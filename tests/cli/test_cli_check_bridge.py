@@ -107,21 +107,11 @@ def test_gates_of_a_mixed_gallery(folder, holdfast):
 
 
 def test_bad_input_is_one_line_and_two(folder, holdfast, command):
-    new = np.load("queries_new.npz")
-    np.savez("nan.npz", features=np.full_like(new["features"], np.nan), labels=new["labels"], ids=new["ids"])
-    other = np.load("gallery_old.npz")["features"]
-    Bridge.fit(new=other, old=other[:, :7], kind="rotation").save("narrow")
-    start = ["check-mixed", "--queries-new", "queries_new.npz"]
+    """What the command line refuses itself; Python's refusals are tested with ``check_mixed``."""
     cases = [
         (words("--bridge", "nowhere"), "nowhere: no bridge here"),
-        (words("--bridge", "narrow"), "the bridge maps queries of 16 numbers to vectors of 7"),
-        ([*words("--bridge", "bridge")[:-3], "nan.npz", "--bridge", "bridge"], "nan.npz: holds no usable query"),
-        ([*start, "--part", "part1.npz", "--gallery-new", "gallery_new.npz"], "part1.npz: 16 numbers per vector"),
-        ([*start, "--part", "part2.npz,", "--gallery-new", "gallery_new.npz"], "write it as FILE or FILE,BRIDGE"),
-        ([*start, "--part", "part2.npz", "--part", "part2.npz", "--gallery-new", "gallery_new.npz"], "are in both"),
-        ([*start, "--part", "part1.npz,bridge", "--gallery-new", "part2.npz"], "part2.npz: lacks 100 ids of part1"),
+        ([*MIXED[:1], "--part", "part2.npz,", *MIXED[5:]], "write it as FILE or FILE,BRIDGE"),
         ([*MIXED, "--min-exposure", "80"], "min-exposure is a share of 1"),
-        ([*MIXED, "--score", "auc"], "unknown score"),
     ]
     for given, reason in cases:
         found = json.loads(holdfast(*given, "--json", status=2))

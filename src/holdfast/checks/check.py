@@ -280,7 +280,7 @@ def _scores(searched: Sequence[GalleryOutcomes], design: Design) -> dict[str, An
         again = searched[1].outcomes[0].values
         adds, kept = gain_estimate(after, again, design), share_of_means(after, again, design)
         found |= {"new_self_test": mean_estimate(again, design), "kept": kept}
-        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept.value)
+        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds))
     return found
 
 

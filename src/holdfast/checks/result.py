@@ -25,13 +25,10 @@ class Reindex:
 
     adds: score of the new model on its own gallery minus the cross-test.
     share_reached: (cross - self) / (new self - self); NaN unless re-embedding gains anything.
-    kept: cross / new self, the share of the re-embedded score that the unchanged gallery keeps; ``CheckResult.kept``
-        has its interval.
     """
 
     adds: Estimate
     share_reached: float
-    kept: float
 
 
 @dataclass(frozen=True)

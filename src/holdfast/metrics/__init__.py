@@ -42,8 +42,6 @@ from holdfast.metrics.verification import (
     tar_at_far,
     threshold_at_far,
     verification_pairs,
-    weighted_roc_auc,
-    weighted_tar_at_far,
 )
 
 __all__ = [
@@ -82,6 +80,4 @@ __all__ = [
     "ties_beyond",
     "units_needed",
     "verification_pairs",
-    "weighted_roc_auc",
-    "weighted_tar_at_far",
 ]

@@ -1,7 +1,4 @@
-"""1:1 verification: do two images show the same class? A higher score means that it is more likely.
-
-The weighted functions compute a metric for many weightings of the pairs at once, as a bootstrap needs it.
-"""
+"""1:1 verification: do two images show the same class? A higher score means that it is more likely."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +17,11 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     >>> roc_auc([0.9, 0.5, 0.5, 0.1], [True, True, False, False])
     0.875
     """
-    return float(weighted_roc_auc(scores, same, np.ones(np.shape(scores)))[0])
+    genuine, impostor = _by_kind(scores, same)
+    if not len(genuine) or not len(impostor):
+        return float("nan")
+    below = np.searchsorted(impostor, genuine, "left") + np.searchsorted(impostor, genuine, "right")
+    return float(below.mean() / (2 * len(impostor)))
 
 
 def tar_at_far(scores: ArrayLike, same: ArrayLike, far: float) -> float:
@@ -37,7 +38,13 @@ def tar_at_far(scores: ArrayLike, same: ArrayLike, far: float) -> float:
     >>> tar_at_far([0.9, 0.5, 0.5, 0.1], [True, True, False, False], far=0.0)
     0.5
     """
-    return float(weighted_tar_at_far(scores, same, np.ones(np.shape(scores)), far)[0])
+    _check_far(far)
+    genuine, impostor = _by_kind(scores, same)
+    if not len(genuine) or not len(impostor):
+        return float("nan")
+    accepted = len(impostor) - np.searchsorted(impostor, impostor, "left")  # at a threshold of each impostor's score
+    too_many = impostor[accepted / len(impostor) > far]
+    return float((genuine > too_many[-1]).mean()) if len(too_many) else 1.0
 
 
 def verification_pairs(
@@ -98,7 +105,8 @@ def _draw_nth(
     return query, flat - (ends - per_query)[query]
 
 
-def _checked(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+def _by_kind(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """The scores of same pairs and those of different pairs, each ascending."""
     values, positive = real_array(scores, "scores"), real_array(same, "same", bool)
     if values.ndim != 1 or values.shape != positive.shape:
         raise HoldfastError(
@@ -106,37 +114,7 @@ def _checked(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.floating], 
         )
     if np.isnan(values).any():
         raise HoldfastError("verification: a score is NaN, which cannot be compared with a threshold")
-    return values, positive
-
-
-def weighted_roc_auc(scores: ArrayLike, same: ArrayLike, weights: ArrayLike) -> NDArray[np.float64]:
-    """``roc_auc`` for each row of ``weights``: B values.
-
-    weights: weight of each pair, B x pairs, at least 0; NaN for a row without weight on one kind of pair.
-
-    >>> weighted_roc_auc([0.9, 0.5, 0.5, 0.1], [True, True, False, False], [[1, 1, 1, 1], [1, 0, 1, 0]]).tolist()
-    [0.875, 1.0]
-    """
-    genuine, impostor = _by_score(scores, same, weights)
-    below = np.cumsum(impostor, axis=1) - impostor / 2
-    total = genuine.sum(axis=1) * impostor.sum(axis=1)
-    return _quotient((genuine * below).sum(axis=1), total)
-
-
-def weighted_tar_at_far(scores: ArrayLike, same: ArrayLike, weights: ArrayLike, far: float) -> NDArray[np.float64]:
-    """``tar_at_far`` for each row of ``weights``: B values.
-
-    weights: weight of each pair, B x pairs, at least 0; NaN for a row without weight on one kind of pair.
-
-    >>> same = [True, True, False, False]
-    >>> weighted_tar_at_far([0.9, 0.5, 0.5, 0.1], same, [[1, 1, 1, 1], [1, 1, 0, 1]], far=0.0).tolist()
-    [0.5, 1.0]
-    """
-    _check_far(far)
-    genuine, impostor = (np.cumsum(part[:, ::-1], axis=1) for part in _by_score(scores, same, weights))
-    total = impostor[:, -1:]
-    allowed = np.divide(impostor, total, out=np.ones_like(impostor), where=total > 0) <= far
-    return _quotient(np.where(allowed, genuine, 0).max(axis=1), np.where(impostor[:, -1] > 0, genuine[:, -1], 0))
+    return np.sort(values[positive]), np.sort(values[~positive])
 
 
 def threshold_at_far(impostor_scores: ArrayLike, far: float) -> float:
@@ -156,30 +134,6 @@ def threshold_at_far(impostor_scores: ArrayLike, far: float) -> float:
     return float(values[allowed[0]] if len(allowed) else np.nextafter(values[-1], np.inf))
 
 
-def _by_score(
-    scores: ArrayLike, same: ArrayLike, weights: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weight of same pairs and of different pairs at each distinct score, ascending: B x scores each."""
-    values, positive = _checked(scores, same)
-    table = np.atleast_2d(real_array(weights, "weights", np.float64))
-    if table.shape[1:] != values.shape:
-        raise HoldfastError(f"verification: one weight per pair is needed, got {table.shape} for {values.shape}")
-    if len(values) == 0:
-        return np.zeros((len(table), 1)), np.zeros((len(table), 1))
-    order = np.argsort(values, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(values[order]) > 0])
-    table = table[:, order]
-    positive = positive[order]
-    return (
-        np.add.reduceat(np.where(positive, table, 0.0), starts, axis=1),
-        np.add.reduceat(np.where(positive, 0.0, table), starts, axis=1),
-    )
-
-
 def _check_far(far: float) -> None:
     if not 0 <= far <= 1:
         raise HoldfastError(f"far must be in [0, 1], got {far}")
-
-
-def _quotient(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)

@@ -403,11 +403,8 @@ def _reindexed(record: dict[str, Any]) -> str:
     if not reindex:
         return ""
     adds, share = reindex["adds"], reindex["share_reached"]
-    # Records of earlier versions have the share without an interval; ``kept_sentence`` has both.
-    only_share = reindex.get("kept") is not None and not record.get("kept")
-    kept = f"The old gallery keeps {per_cent(reindex['kept'], 1)} % of the ceiling. " if only_share else ""
     sentence = (
-        f"{kept}Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
+        f"Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
         f"{points(adds['low'])} to {points(adds['high'])})"
     )
     if share is None:
