@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from holdfast.train.data.readers.tiny_imagenet import WNIDS_20
 from papers.readers.cub import NAMES_20
+from papers.readers.tiny_imagenet_tests import WNIDS_20
 
 Draw = Callable[[Path, int, int], None]
 

@@ -1,5 +1,6 @@
 """CUB-200-2011: 180 bird classes for training, the last 20 for open-set evaluation."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, unknown_name
@@ -10,7 +11,6 @@ from holdfast.train.data.listing import (
     check_complete,
     list_class_folders,
     list_named_files,
-    read_number_pairs,
     read_rows,
 )
 from holdfast.train.data.root import require_in_folder, resolve_path
@@ -137,3 +137,12 @@ def _numbered(file: Path) -> list[tuple[int, str]]:
             raise HoldfastError(f"{file}: a number and a name expected on each line, found {number!r}")
         pairs.append((int(number), name))
     return pairs
+
+
+def read_number_pairs(file: Path) -> Iterator[tuple[int, int]]:
+    """The first two fields of each line, both whole numbers."""
+    for first, second in read_rows(file, 2):
+        try:
+            yield int(first), int(second)
+        except ValueError:
+            raise HoldfastError(f"{file}: two whole numbers expected, found {first} {second}") from None

@@ -6,8 +6,8 @@ from PIL import Image
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import load_split
-from holdfast.train.data.readers.tiny_imagenet import VALIDATION_CLASSES
 from papers.readers.mini_imagenet import CLASS_SETS
+from papers.readers.tiny_imagenet_tests import VALIDATION_CLASSES
 from papers.stationary.cifar_counterparts import COUNTERPARTS, MINI_WITHOUT_COUNTERPART, WITHOUT_COUNTERPART
 
 TINY = set(COUNTERPARTS) | set(WITHOUT_COUNTERPART)

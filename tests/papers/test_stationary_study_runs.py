@@ -6,11 +6,10 @@ import shlex
 import numpy as np
 import pytest
 
-from holdfast.train.data.readers import tiny_imagenet
 from holdfast.train.encoders import build_backbone
 from holdfast.train.experiments.schema import check_recipe
 from holdfast.train.scenarios.cl2r import class_order
-from papers.readers import cub
+from papers.readers import cub, tiny_imagenet_tests
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run
 from papers.stationary.recipe_files import read_study_recipe
@@ -68,7 +67,7 @@ def test_the_recipes_are_table_one_line_by_line(data):
 def test_table_one_has_the_counts_that_the_readers_hold_the_data_to():
     printed = printed_in_paper("table1")
     for data, counts, query, gallery in (
-        ("TinyImageNet200/20", tiny_imagenet.IMAGES_20, "train", "val"),
+        ("TinyImageNet200/20", tiny_imagenet_tests.IMAGES_20, "train", "val"),
         ("CUB180/20", cub.IMAGES_20, "test", "train"),
     ):
         assert (counts[query], counts[gallery]) == (printed[data]["query samples"], printed[data]["gallery samples"])

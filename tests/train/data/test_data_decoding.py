@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+import papers.readers  # noqa: F401  its data sets are in the table, too
 from holdfast.train.data import decode, load_split
 from holdfast.train.data.decode import _report, report_decoding
 from made_up_sets import tiny_imagenet_20

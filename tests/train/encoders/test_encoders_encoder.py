@@ -20,7 +20,6 @@ NETWORKS = [
     ("resnet32", {"in_channels": 1}),
     ("resnet18", {"in_channels": 1, "stem": "small"}),
     ("resnet50", {"in_channels": 1}),
-    ("lenet_plus_plus", {}),
     ("small", {}),
 ]
 
@@ -195,7 +194,7 @@ def change_config(folder, **changes):
         ({"backbone": "small"}, "not a backbone description"),
         ({"backbone": {"name": "small", "options": [1]}}, "options must be an object"),
         ({"preprocess": {"size": 28}}, "not a valid description"),
-        ({"backbone": {"name": "lenet_plus_plus", "options": {}}, "feature_dim": 1152}, "missing: .*; unexpected: "),
+        ({"backbone": {"name": "resnet18", "options": {}}, "feature_dim": 512}, "missing: .*; unexpected: "),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(encoder, tmp_path, changes, message):

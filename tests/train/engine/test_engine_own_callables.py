@@ -29,10 +29,23 @@ class Items(Dataset):
 def trained(glyph_images, two_tasks, make_small):
     """Trains the first task; returns the weights and the rate of each epoch."""
 
-    def train(images=None, options=OPTIONS, **keywords):
+    def train(images=None, options=OPTIONS, on_event=lambda event: None, **keywords):
         encoder, seen = make_small(), []
+
+        def note(event):
+            seen.append(event.to_json())
+            on_event(event)
+
         data = glyph_images if images is None else images
-        fit(encoder, METHODS["er"](), two_tasks.tasks[0], data, options=options, log=seen.append, **keywords)
+        fit(
+            encoder,
+            METHODS["er"](),
+            two_tasks.tasks[0],
+            data,
+            options=options,
+            on_event=note,
+            **keywords,
+        )
         return encoder.state_dict(), [event["lr"] for event in seen if event["event"] == "epoch"]
 
     return train

@@ -59,8 +59,8 @@ def test_vectors_train_too():
     options = FitOptions(epochs=5, batch_size=8, crop_padding=0, flip=False)
     with pytest.raises(HoldfastError, match=r"^crop_padding is for images"):
         fit(encoder, METHODS["er"](), task, dataset)
-    log = lambda event: losses.append(event["loss"]) if event["event"] == "epoch" else None  # noqa: E731
-    fit(encoder, METHODS["er"](), task, dataset, options=options, log=log)
+    log = lambda event: losses.append(event.loss) if event.kind == "epoch" else None  # noqa: E731
+    fit(encoder, METHODS["er"](), task, dataset, options=options, on_event=log)
     assert losses[-1] < losses[0]
 
 

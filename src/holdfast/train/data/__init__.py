@@ -58,14 +58,8 @@ DATASETS: dict[str, Dataset] = {
     "cifar10": Dataset(cifar10, ("cifar10.npz", "cifar-10-batches-py", "cifar-10-python.tar.gz")),
     "cifar100": Dataset(cifar100, ("cifar100.npz", "cifar-100-python", "cifar-100-python.tar.gz")),
     "tinyimagenet32": Dataset(tiny_imagenet.tinyimagenet32, ("tinyimagenet32.npz", tiny_imagenet.FOLDER)),
-    "tinyimagenet32_validation": Dataset(
-        tiny_imagenet.tinyimagenet32_validation, ("tinyimagenet32.npz", tiny_imagenet.FOLDER)
-    ),
     "tinyimagenet200": Dataset(
         tiny_imagenet.tinyimagenet200, (tiny_imagenet.FOLDER,), list_files=tiny_imagenet.list_files_200
-    ),
-    "tinyimagenet20": Dataset(
-        tiny_imagenet.tinyimagenet20, (tiny_imagenet.FOLDER_20,), list_files=tiny_imagenet.list_files_20
     ),
     "npz": Dataset(npz),
     "folder": Dataset(folder),

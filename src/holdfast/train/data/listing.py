@@ -131,12 +131,3 @@ def read_rows(file: Path, fields: int) -> Iterator[list[str]]:
             raise HoldfastError(f"{file}, line {number}: {fields} fields expected, found {len(found)}")
         if found:
             yield found[:fields]
-
-
-def read_number_pairs(file: Path) -> Iterator[tuple[int, int]]:
-    """The first two fields of each line, both whole numbers."""
-    for first, second in read_rows(file, 2):
-        try:
-            yield int(first), int(second)
-        except ValueError:
-            raise HoldfastError(f"{file}: two whole numbers expected, found {first} {second}") from None

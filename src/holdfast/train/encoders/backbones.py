@@ -15,13 +15,12 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError, first_line, how_to_install, unknown_name
 from holdfast.train.encoders.resnet import resnet18, resnet32, resnet50
-from holdfast.train.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
+from holdfast.train.encoders.small_networks import identity, linear, mlp, residual, small, small_resnet
 from holdfast.train.encoders.untrusted_networks import check_timm
 from holdfast.train.named_code import TRUSTED_CODE, import_named, is_named_code, trusted_code
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "identity": identity,
-    "lenet_plus_plus": lenet_plus_plus,
     "linear": linear,
     "mlp": mlp,
     "residual": residual,

@@ -1,7 +1,7 @@
 """The training loop of one task."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +35,7 @@ from holdfast.train.engine.schedule import (
 )
 from holdfast.train.engine.step import Augment, LossSums, TrainingStep
 from holdfast.train.engine.survey import TaskFeatures
-from holdfast.train.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
+from holdfast.train.events import EpochEnded, OnEvent, StepsDone, TaskBegan, ignore_event
 from holdfast.train.methods import Method
 from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.train.scenarios import Task
@@ -57,7 +57,6 @@ def fit(
     scheduler: MakeScheduler | None = None,
     augment: Augment | None = None,
     on_event: OnEvent = ignore_event,
-    log: Callable[[dict[str, Any]], None] | None = None,
     cancel: Cancellation | None = None,
     checkpoint: CheckpointFile | None = None,
 ) -> None:
@@ -88,7 +87,6 @@ def fit(
         With an own ``optimizer`` or ``augment`` the executor "auto" is "eager".
     on_event: called with each progress event (holdfast.train.events): ``TaskBegan``, ``EpochEnded`` with the mean of
         each loss term, and ``StepsDone`` a few times a second.
-    log: older spelling of ``on_event``; called with the same events as plain dicts (``Event.to_json``).
     cancel: a token that stops training between two steps; ``fit`` then saves ``checkpoint`` and raises ``Cancelled``.
     checkpoint: file for the state in the middle of the task. If it holds a state of this task, training resumes there.
         It is not deleted at the end: call ``checkpoint.clear()`` when the model is saved.
@@ -128,11 +126,6 @@ def fit(
     run_step = make_executor(executor, step)
     run_step = step.source.prefetched(run_step, _coming_rows(task, options, done), done)
 
-    def emit(event: Event) -> None:
-        on_event(event)
-        if log is not None:
-            log(event.to_json())
-
     def save() -> None:
         if checkpoint:
             state.refuse_if_bad(task.number, per_epoch)
@@ -143,7 +136,7 @@ def fit(
             save()
             raise Cancelled
 
-    emit(TaskBegan(task.number, done, per_epoch * options.epochs, task.num_seen, executor))
+    on_event(TaskBegan(task.number, done, per_epoch * options.epochs, task.num_seen, executor))
     saved_at = pulsed_at = time.monotonic()
     with cancel.watching(), threads_of_step(step):
         for epoch in range(done // per_epoch, options.epochs):
@@ -160,9 +153,9 @@ def fit(
                     seconds = round(time.monotonic() - started, 4)
                     means = state.loss_sums.means(per_epoch)
                     state.loss_sums.reset()
-                    emit(EpochEnded(task.number, epoch + 1, done, rates.rate, sum(means.values()), means, seconds))
+                    on_event(EpochEnded(task.number, epoch + 1, done, rates.rate, sum(means.values()), means, seconds))
                 elif now - pulsed_at > PULSE_SECONDS:
-                    emit(StepsDone(task.number, done))
+                    on_event(StepsDone(task.number, done))
                     pulsed_at = now
                 stop_if_cancelled()
                 if now - saved_at > 60 * options.checkpoint_minutes:

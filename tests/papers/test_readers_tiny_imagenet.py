@@ -6,8 +6,8 @@ from PIL import Image
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import load_split, open_set
-from holdfast.train.data.readers.tiny_imagenet import VALIDATION_CLASSES, WNIDS_20
 from made_up_sets import picture, tiny_imagenet, tiny_imagenet_20
+from papers.readers.tiny_imagenet_tests import VALIDATION_CLASSES, WNIDS_20
 from papers.stationary.cifar_counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
 
 WNIDS = ("n03000000", "n01000000", "n02000000")
