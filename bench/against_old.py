@@ -1,6 +1,6 @@
 """The same answers as an older checkout on the same data: bridges, verdicts, rankings and exposure.
 
-    python bench/against_old.py OLD_CHECKOUT [--json FILE]
+    python bench/against_old.py OLD_CHECKOUT [--own-splits SEEDS] [--json FILE]
 
 Each checkout computes in a process of its own, with its ``src`` first on PYTHONPATH. Bridges get the split of the pairs
 that the old checkout drew, so that only the arithmetic differs. "scores" are merged scores of bridged queries with old
@@ -53,21 +53,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The same answers as an older checkout.")
     parser.add_argument("old", type=Path, help="folder of the old checkout")
     parser.add_argument("--json", help="also write the differences to this file")
+    parser.add_argument("--own-splits", type=int, metavar="SEEDS", help="compare bridges of each checkout's own splits")
     parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--splits", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answers:
-        write_answers(options.answers, options.splits)
+        if options.own_splits:
+            write_overlaps(options.answers, options.own_splits)
+        else:
+            write_answers(options.answers, options.splits)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         files = {}
         for side, checkout in (("old", options.old), ("new", ROOT)):
             files[side] = Path(name, f"{side}.pickle")
             extra = ["--splits", str(files["old"])] if side == "new" else []
+            if options.own_splits:
+                extra = ["--own-splits", str(options.own_splits)]
             call = [sys.executable, __file__, str(options.old), "--answers", str(files[side]), *extra]
             environment = {**os.environ, "PYTHONPATH": f"{checkout.resolve()}/src"}
             subprocess.run(call, check=True, env=environment, cwd=name)
         old, new = (pickle.loads(files[side].read_bytes()) for side in ("old", "new"))  # written by this script
+    if options.own_splits:
+        print(f"{'overlap@10':50} {'old':>8} {'new':>8} {'difference':>11} {'spread of old':>14}")
+        for case, values in old.items():
+            gap, spread = np.mean(new[case]) - np.mean(values), np.ptp(values)
+            print(f"{case:50} {np.mean(values):8.4f} {np.mean(new[case]):8.4f} {gap:+11.4f} {spread:14.4f}")
+        return
     rows = [compared(case, old["answers"][case], new["answers"][case]) for case in old["answers"]]
     print(f"{'case':58} {'numbers':>9} {'largest difference':>19}  other than numbers")
     for row in rows:
@@ -169,6 +181,26 @@ def write_answers(file: Path, splits: Path | None) -> None:
     parts = [(halves[0], bridge, bridge.scale), (halves[1], None, None)]
     answers["check_mixed"] = check_mixed(parts, queries_new, gallery_new).as_json()
     file.write_bytes(pickle.dumps({"answers": answers, "splits": drawn}))
+
+
+def write_overlaps(file: Path, seeds: int) -> None:
+    """The overlap@10 with a re-embedding of every kind of bridge, by seed of its split."""
+    from holdfast import Bridge
+
+    overlaps: dict[str, list[float]] = {}
+    for space, (count, new_dim, old_dim, _, _) in SPACES.items():
+        new, old, _ = (rows[:count] for rows in pairs(count, new_dim, old_dim))
+        unseen_new, unseen_old, _ = (rows[count:] for rows in pairs(count + 300, new_dim, old_dim))
+        wanted = np.argsort(-(unseen_new @ unseen_new.T), axis=1)[:, :10]
+        for kind, options in KINDS:
+            if kind == "auto" or (options.get("rank") and count < 100):
+                continue
+            for seed in range(seeds):
+                bridge = Bridge.fit(new=new, old=old, kind=kind, options=options, seed=seed)
+                hits = np.argsort(-(np.asarray(bridge(unseen_new)) @ unseen_old.T), axis=1)[:, :10]
+                shared = [len(set(row) & set(right)) for row, right in zip(hits.tolist(), wanted.tolist(), strict=True)]
+                overlaps.setdefault(f"{kind} {options or ''}, {space}", []).append(float(np.mean(shared)) / 10)
+    file.write_bytes(pickle.dumps(overlaps))
 
 
 def torch_or_numpy(rows: np.ndarray) -> Any:

@@ -111,7 +111,3 @@ def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
     message = refused("check-history", folder, "--page", tmp_path / "taken.html", status=2)
     assert "taken.html: is a folder; name a file" in message
     assert contents() == before
-
-
-def test_a_plan_has_both_numbers(refused):
-    assert "give items and numbers of a vector, such as 20Mx512" in refused("doctor", "--plan", "20M", status=2)
