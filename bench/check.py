@@ -5,7 +5,7 @@
 
 Random unit features are written to files (2 GB at the default size) and removed at the end. Both sides read those
 files and search old and new queries for the nearest gallery item, each in a process of its own so that its peak memory
-can be told; the check then also makes intervals, thresholds and the verdict. Needs faiss (the dev extra).
+can be told; the check then also makes intervals and the verdict. Needs faiss (the dev extra).
 """
 
 import argparse
