@@ -31,6 +31,8 @@ NO_DOCUMENTATION = {"test", "tests", "idle_test", "idlelib", "lib2to3", "site-pa
 """Folders of the standard library that are left out: tests, tools, and what was installed beside it."""
 FEWEST_WORDS = {"query": 4, "item": 15}
 OLD_SIZE = 128
+ROUNDS = 30
+"""Subspace iterations for its singular vectors: cosines are within 0.01 of those of a whole decomposition."""
 OLD_NAME = f"TF-IDF and SVD, {OLD_SIZE} numbers"
 NEW_NAME = "WordLlama, 256 numbers"
 
@@ -101,9 +103,13 @@ class OldModel:
         self.columns = {word: column for column, word in enumerate(sorted(w for w, n in counts.items() if n > 1))}
         self.rarity = np.array([math.log(len(texts) / counts[word]) for word in self.columns], dtype=np.float32)
         rows = self._weights(texts)
-        values, vectors = np.linalg.eigh(rows @ rows.T)  # smaller than the table of words, with the same answer
-        largest = vectors[:, -OLD_SIZE:] / np.sqrt(values[-OLD_SIZE:])
-        self.directions = rows.T @ largest.astype(np.float32)
+        similar = rows @ rows.T  # smaller than the table of words, with the same singular vectors
+        basis = np.random.default_rng(0).standard_normal((len(rows), min(OLD_SIZE + 32, len(rows)))).astype(np.float32)
+        for _ in range(ROUNDS):
+            basis, _ = np.linalg.qr(similar @ basis)
+        values, vectors = np.linalg.eigh(basis.T @ similar @ basis)
+        largest = basis @ vectors[:, -OLD_SIZE:] / np.sqrt(values[-OLD_SIZE:])
+        self.directions = rows.T @ largest
 
     def embed(self, texts: Sequence[str]) -> Floats:
         return unit(self._weights(texts) @ self.directions)
