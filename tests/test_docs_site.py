@@ -39,7 +39,8 @@ def test_the_notebook_is_a_page():
     page = hooks.notebook_page(hooks.NOTEBOOK)
     assert page.startswith("# Holdfast in ten minutes\n")
     assert page.count("```python\n") == 6
-    assert page.count("```text\n") == 4
+    assert page.count("```text\n") == 3
+    assert page.count('<div class="output">') == 1
     page = SimpleNamespace(file=SimpleNamespace(src_uri="methods/README.md"))
     linked = hooks.on_page_markdown("[a](../holdfast-in-ten-minutes.ipynb)", page=page, config=None, files=None)
     assert linked == "[a](../notebook.md)"
