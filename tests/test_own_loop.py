@@ -10,9 +10,9 @@ PAGE = (Path(__file__).parents[1] / "docs" / "own-loop.md").read_text(encoding="
 
 
 def blocks(heading):
-    """The Python of one section; the one before all headings is called by the empty string."""
+    """The Python of one section."""
     sections = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
-    text = sections[0] if not heading else sections[sections.index(heading) + 1]
+    text = sections[sections.index(heading) + 1]
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -21,7 +21,7 @@ def prepared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names = {"__name__": "own_loop"}
-    for block in blocks(""):
+    for block in blocks("A network from random weights"):
         exec(compile(block, "own-loop.md", "exec"), names)
     return names
 
@@ -72,8 +72,18 @@ def test_fit_with_own_parts(prepared):
         assert prepared["first_loss"](prepared["fitted"].eval()(x), y) < prepared["first_loss"](fresh(x), y)
 
 
+def test_a_pretrained_network_stays_close_to_the_old_model():
+    names = {}
+    (code,) = blocks("A pre-trained network, fine-tuned")
+    exec(compile(code, "own-loop.md", "exec"), names)
+    assert names["features"].shape == (4, 64)
+    assert not torch.equal(names["model"].backbone[1].weight, names["old"].backbone[1].weight)
+
+
 def test_every_section_has_its_test():
     assert re.findall(r"^## (.+)$", PAGE, flags=re.MULTILINE) == [
+        "A pre-trained network, fine-tuned",
+        "A network from random weights",
         "Plain torch",
         "PyTorch Lightning",
         "The Trainer of transformers",

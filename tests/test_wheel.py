@@ -150,9 +150,9 @@ def test_a_bridge_needs_numpy_alone(clean, tmp_path):
     assert (tmp_path / "b" / "bridge.json").is_file()
 
 
-def test_the_loop_of_the_readme(with_train, tmp_path):
-    section = README[README.index("**Your own training loop.**") :]
-    example = re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
+def test_the_loop_of_the_guide(with_train, tmp_path):
+    page = (ROOT / "docs/own-loop.md").read_text(encoding="utf-8")
+    example = re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL).group(1)
     (tmp_path / "loop.py").write_text(example + "print(features.shape)\n", encoding="utf-8")
     found = run(with_train, "python", "loop.py", folder=tmp_path)
     assert found.returncode == 0, found.stderr

@@ -93,5 +93,3 @@ def test_options_without_effect_are_refused(tmp_path, tiny_run, holdfast):
             holdfast("evaluate", matrix, *words)
     with pytest.raises(HoldfastError, match="--percent goes with a matrix"):
         holdfast("evaluate", tiny_run, "--percent")
-    with pytest.raises(HoldfastError, match="--versions goes with --plan"):
-        holdfast("doctor", "--versions", "3")

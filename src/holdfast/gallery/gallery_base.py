@@ -137,6 +137,11 @@ class BaseGallery(ABC):
     """Every gallery: ``Gallery``, ``AttachedGallery``, and the client of a gallery that another process serves.
 
     A gallery that is read-only, because it searches another system's store, refuses to be written to.
+
+    >>> from holdfast import Gallery
+    >>> from holdfast.gallery.gallery_base import BaseGallery
+    >>> issubclass(Gallery, BaseGallery)
+    True
     """
 
     @property

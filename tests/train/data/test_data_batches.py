@@ -1,13 +1,17 @@
 """Augmentation, device images and the sampler."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.train.data import canonical
 from holdfast.train.data.augment import augment, random_crop, random_flip
 from holdfast.train.data.device_images import DeviceImages
-from holdfast.train.data.sampler import epoch_batches, steps_per_epoch
+from holdfast.train.data.sampler import Draw, batch_shares, epoch_batches, steps_per_epoch
 
 NEW, BUFFER = np.arange(100, 400), np.arange(40)
 
@@ -109,3 +113,22 @@ def test_steps_per_epoch_of_the_papers_seven_tasks():
     steps = [steps_per_epoch(5000, 0, 128)] + [steps_per_epoch(7500, 20 * (10 + 15 * i), 128) for i in range(6)]
     assert steps == [39, 60, 62, 64, 67, 69, 71]
     assert 40 * sum(steps) == pytest.approx(17_000, abs=400)
+
+
+@pytest.mark.parametrize(
+    ("num_new", "num_buffer", "shares"), [(7500, 200, (3, 125)), (5000, 1, (1, 127)), (1, 999, (127, 1))]
+)
+def test_mixed_keeps_an_image_of_each_pool(num_new, num_buffer, shares):
+    assert batch_shares(num_new, num_buffer, 128, "mixed") == shares
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(0, 50), st.integers(2, 64), st.sampled_from(get_args(Draw)))
+def test_small_pools_shrink_the_batch_instead_of_failing(num_new, num_buffer, batch_size, draw):
+    new, buffer = np.arange(1000, 1000 + num_new), np.arange(num_buffer)
+    batches = epoch_batches(new, buffer, batch_size, seed=0, task=1, epoch=0, draw=draw)
+    assert len(batches.indices) == steps_per_epoch(num_new, num_buffer, batch_size)
+    assert batches.replayed == batch_shares(num_new, num_buffer, batch_size, draw)[0] <= num_buffer
+    if draw != "mixed":
+        assert batches.replayed == min(batch_size // 2, num_buffer)
+    assert 1 <= batches.indices.shape[1] <= batch_size

@@ -1,5 +1,6 @@
 """Decoded once, mapped afterwards; anything that changes makes another set."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from PIL import Image
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import cache, decode
-from holdfast.train.data.cache import read_listing
+from holdfast.train.data.cache import cache_folder, read_listing
 from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.data.listing import list_class_folders
 from made_up_sets import picture
@@ -145,3 +146,48 @@ def test_resize_then_centre(tmp_path):
     assert (decode.decode([tmp_path / "a.png"], size=10, resize=20, colour="rgb") == 255).all()
     with pytest.raises(HoldfastError, match="resize must be at least the size of 10, got 9"):
         decode.decode([tmp_path / "a.png"], size=10, resize=9, colour="rgb")
+
+
+def test_what_a_killed_decoding_left_is_removed_and_other_sets_are_not_touched(pictures):
+    code = (
+        "import os, sys; from pathlib import Path; from holdfast.train.data import cache; "
+        "from holdfast.train.data.listing import list_class_folders; "
+        "cache.canonical_order = lambda *args, **options: os._exit(9); root = Path(sys.argv[1]); "
+        "cache.read_listing(list_class_folders(root / 'set', 'ab'), root, name='set', size=8)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(pictures)], check=False, timeout=120).returncode == 9
+    [left] = (pictures / "holdfast-cache").glob(".tmp-*")
+    another = left.with_name(".tmp-set-16-0123-abc")  # of another set, which another process may be decoding
+    another.mkdir()
+    read(pictures)
+    assert list((pictures / "holdfast-cache").glob(".tmp-*")) == [another]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot allocate disk space")
+def test_a_full_disk_is_one_error(pictures, monkeypatch):
+    """Space is allocated before the memory-mapped file is written to, which would end the process by a signal."""
+
+    def full(handle, offset, length):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(HoldfastError, match=r"cannot be written \(No space left.*set HOLDFAST_CACHE to another folder"):
+        read(pictures)
+    assert not list((pictures / "holdfast-cache").glob("[!.]*"))
+
+
+def test_where_the_cache_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "elsewhere"))
+    assert cache_folder(tmp_path) == tmp_path / "elsewhere"
+    monkeypatch.setenv("HOLDFAST_CACHE", "off")
+    assert cache_folder(tmp_path) is None
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cache_folder(tmp_path) is None
+
+
+def test_a_place_that_cannot_be_written_is_named(pictures, monkeypatch):
+    (pictures / "file").touch()
+    monkeypatch.setenv("HOLDFAST_CACHE", str(pictures / "file" / "cache"))
+    with pytest.raises(HoldfastError, match=r"cannot be written.*set HOLDFAST_CACHE to another folder"):
+        read(pictures)

@@ -59,3 +59,26 @@ def test_errors_name_the_line(row, message, rows, tmp_path, write_rows):
     write_rows(tmp_path / "lists" / "list.csv", [["path", "label"], *rows, row])
     with pytest.raises(HoldfastError, match=rf"list\.csv, {message}"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "line 1: the header must be"),
+        (b"file,class\na.png,b\n", "line 1: the header must be path,label, perhaps with id or split, each once"),
+        (b"path,label,path\na.png,b,a.png\n", "line 1: the header must be"),
+        (b"path,label\n", "no rows"),
+        (b"path,label\n\xff\xfe,a\n", "not readable as UTF-8"),
+        (b'path,label\na.png,"b\n', "line 2: "),
+    ],
+)
+def test_malformed_tables(content, message, tmp_path):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "list.csv").write_bytes(content)
+    with pytest.raises(HoldfastError, match=rf"list\.csv.*{message}"):
+        load(tmp_path)
+
+
+def test_a_missing_table_is_named(tmp_path):
+    with pytest.raises(HoldfastError, match=r"list\.csv: no such file"):
+        load(tmp_path)

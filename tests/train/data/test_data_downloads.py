@@ -1,10 +1,13 @@
 """Sets in the forms in which people have them: packed, a level off, under another name, unsorted."""
 
+import re
+import shutil
+
 import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.train.data import load_split
-from made_up_sets import cub, tiny_imagenet
+from made_up_sets import cub, picture, tiny_imagenet, tiny_imagenet_20
 
 
 def refusal(root, name, split="train"):
@@ -43,3 +46,30 @@ def test_what_lies_near_is_named(name, make, archive, what, tmp_path):
     )
     (tmp_path / folder).symlink_to(tmp_path / "other")
     assert len(load_split(name, "train", tmp_path, incomplete=True)) > 0
+
+
+def test_the_20_classes_say_what_they_are(tmp_path):
+    said = "the paper's 20 ImageNet classes, or all, are expected there as train/WNID and val/WNID (docs/data.md)"
+    assert refusal(tmp_path, "tinyimagenet20") == f"DIR/tiny-imagenet-20: no such folder; {said}"
+    top = tiny_imagenet_20(tmp_path / "all")
+    assert refusal(tmp_path, "tinyimagenet20").endswith("It is in DIR/all: name that folder as the data root")
+    top.rename(tmp_path / "ILSVRC2012")
+    assert "DIR/ILSVRC2012 looks like it: rename it to tiny-imagenet-20" in refusal(tmp_path, "tinyimagenet20")
+    (tmp_path / "ILSVRC2012").rename(tmp_path / "tiny-imagenet-20")
+    shutil.rmtree(tmp_path / "tiny-imagenet-20" / "val")
+    assert re.match(
+        r"DIR/tiny-imagenet-20/val: no such folder; the paper's 20", refusal(tmp_path, "tinyimagenet20", "val")
+    )
+
+
+def test_unsorted_pictures_and_packed_classes_are_said(tmp_path):
+    val = tmp_path / "tiny-imagenet-20" / "val"
+    for number in range(2):
+        picture(val / f"ILSVRC2012_val_{number}.JPEG", number)
+    (val / "._ILSVRC2012_val_0.JPEG").touch()
+    sort = "; 2 images in it are in no class folder: sort them into one folder per class"
+    assert refusal(tmp_path, "tinyimagenet20", "val").endswith(sort)
+    train = tmp_path / "tiny-imagenet-20" / "train"
+    train.mkdir()
+    (train / "n04116512.tar").touch()
+    assert refusal(tmp_path, "tinyimagenet20").endswith("; unpack the 1 archive in it, one folder per class")

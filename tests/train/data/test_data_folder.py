@@ -72,3 +72,30 @@ def test_all_unreadable_images_are_named_at_once(sample, tmp_path):
     for file in files[:3]:
         assert f"{file.relative_to(folder)}: not readable as an image (unknown format" in str(caught.value)
     assert str(files[3].relative_to(folder)) not in str(caught.value)
+
+
+def test_empty_and_missing_folders_are_named(sample, tmp_path):
+    with pytest.raises(HoldfastError, match="pictures: no such folder"):
+        load(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(HoldfastError, match="pictures: empty"):
+        load(tmp_path)
+    sample.write_images(tmp_path / "pictures")
+    (tmp_path / "pictures" / "dog").mkdir()
+    with pytest.raises(HoldfastError, match="dog: no images"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"colour": "blue"}])
+def test_wrong_options_are_named(options, sample, tmp_path):
+    sample.write_images(tmp_path / "pictures")
+    with pytest.raises(HoldfastError, match=next(iter(options))):
+        load(tmp_path, **options)
+
+
+def test_images_in_no_class_folder_are_not_called_nothing(sample, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{number}.png")
+    with pytest.raises(HoldfastError, match="2 images, but in no folder; expected one folder per class"):
+        load(tmp_path)

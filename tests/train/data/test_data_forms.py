@@ -63,3 +63,25 @@ def test_a_missing_root_is_named_with_the_way_to_set_it(tmp_path, monkeypatch):
             options = {"classes": "outside_cifar"}
         with pytest.raises(HoldfastError, match=r"nowhere: no such data folder; looked for .+; set HOLDFAST_DATA"):
             load_split(name, "train", **options)
+
+
+@pytest.mark.parametrize(("name", "options"), [("folder", {"sise": 3, "path": "x"}), ("npz", {})])
+def test_wrong_options_list_the_right_ones(name, options, tmp_path):
+    with pytest.raises(HoldfastError, match=rf"dataset '{name}': .*; its options: path"):
+        load_split(name, "train", tmp_path, **options)
+
+
+def test_a_root_that_was_given_is_named_with_what_should_be_in_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    with pytest.raises(HoldfastError) as refused:
+        load_split("cifar100", "train", tmp_path / "nowhere")
+    assert str(refused.value) == (
+        f"{tmp_path / 'nowhere'}: no such data folder; looked for cifar100.npz or cifar-100-python or"
+        " cifar-100-python.tar.gz in it; name the folder that has it"
+    )
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "tinyimagenet32"])
+def test_a_missing_dataset_says_what_was_looked_for(name, tmp_path):
+    with pytest.raises(HoldfastError, match=rf"{name}\.npz"):
+        load_split(name, "train", tmp_path)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.data import load_split, open_set
 from holdfast.train.data.readers.glyphs import CHARACTERS, _fonts, _render
 
@@ -100,3 +101,41 @@ def test_neither_matplotlib_nor_torch_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stderr.strip(), done.stdout) == ("", "")
+
+
+def test_difficulty_makes_retrieval_harder():
+    def recall(difficulty):
+        query, gallery = (
+            load(split, test_classes=30, per_class_query=5, per_class_gallery=10, difficulty=difficulty)
+            for split in ("query", "gallery")
+        )
+        q, g = (images.images.reshape(len(images), -1).astype(np.float32) for images in (query, gallery))
+        q, g = (x - x.mean(1, keepdims=True) for x in (q, g))
+        scores = q @ (g / np.linalg.norm(g, axis=1, keepdims=True)).T
+        return (gallery.labels[scores.argmax(1)] == query.labels).mean()
+
+    easy, usual, hard = recall(0.2), recall(1.0), recall(2.0)
+    assert easy > 0.9
+    assert 0.3 < usual < 0.8, "raw pixels must neither solve it nor be at a loss (chance is 1/30)"
+    assert hard < usual
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_classes": 290, "test_classes": 10}, "more than the 299 characters"),
+        ({"per_class_query": 0}, "per_class_query must be at least 1"),
+        ({"size": 4}, r"size must be in 8\.\.256"),
+        ({"difficulty": -1.0}, "difficulty in"),
+        ({"difficulty": float("nan")}, "difficulty in"),
+        ({"seed": -1}, "seed in"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(HoldfastError, match=message):
+        load("train", **options)
+
+
+def test_unknown_split_lists_the_known():
+    with pytest.raises(HoldfastError, match="'test'; known: gallery, query, train"):
+        load("test")

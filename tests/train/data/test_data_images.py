@@ -1,10 +1,12 @@
 import hashlib
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.train.data import canonical
+from holdfast.core.errors import HoldfastError
+from holdfast.train.data import canonical, first_per_class
 
 
 def slow_canonical(images, labels):
@@ -36,3 +38,28 @@ def test_views_are_hashed_by_what_they_show():
     turned = images.transpose(0, 2, 3, 1)
     plain = canonical(turned.copy(), np.array([0, 0]), ["a"], source="test")
     assert canonical(turned, np.array([0, 0]), ["a"], source="test").fingerprint == plain.fingerprint
+
+
+GOOD = np.zeros((2, 4, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (GOOD.astype(np.float32), [0, 1], "must be uint8.*float32"),
+        (GOOD[..., :2], [0, 1], "must be uint8"),
+        (GOOD, [0, 1, 1], "2 images but labels"),
+        (GOOD, [0, 2], r"0\.\.1 \(2 classes\), found 0\.\.2"),
+        (GOOD, [-1, 0], r"found -1\.\.0"),
+        (GOOD, [0.0, 1.0], "must be integers"),
+        (GOOD[:0], [], "no images"),
+    ],
+)
+def test_bad_arrays_are_refused(images, labels, message):
+    with pytest.raises(HoldfastError, match=f"here: .*{message}"):
+        canonical(images, np.array(labels), ["a", "b"], source="here")
+
+
+def test_first_per_class_refuses_nothing_at_all():
+    with pytest.raises(HoldfastError, match="at least 1"):
+        first_per_class(canonical(GOOD, np.array([0, 1]), ["a", "b"], source="x"), 0)

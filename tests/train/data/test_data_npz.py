@@ -55,3 +55,15 @@ def test_what_is_no_pack_is_refused(tmp_path):
         np.save(stream, IMAGES)
     with pytest.raises(HoldfastError, match="single array"):
         load(tmp_path)
+
+
+def test_unknown_split_lists_the_known(tmp_path):
+    np.savez(tmp_path / "mnist.npz", train_x=IMAGES, train_y=[0, 1, 1, 0])
+    with pytest.raises(HoldfastError, match="'test'; known: train"):
+        load(tmp_path, "test")
+
+
+def test_labels_missing_beside_images(tmp_path):
+    np.savez(tmp_path / "mnist.npz", train_x=IMAGES)
+    with pytest.raises(HoldfastError, match="train_x has no train_y"):
+        load(tmp_path)

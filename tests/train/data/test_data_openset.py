@@ -49,3 +49,26 @@ def test_refused():
         open_set(train, query, make(["b", "q"], [0, 1], size=5))
     with pytest.raises(HoldfastError, match="query set occur twice: b"):
         open_set(train, make(["b", "b"], [0, 1]), gallery)
+
+
+def test_engine_classes_without_an_image_are_dropped():
+    """One file may name the classes of all its splits: the tested ones must not become training classes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 1), dtype=np.uint8)
+    names = ["a", "b", "c", "d"]
+    train = canonical(pixels[:4], np.array([0, 2, 0, 2]), names, source="train")
+    query = canonical(pixels[4:8], np.array([1, 3, 1, 3]), names, source="query")
+    gallery = canonical(pixels[8:], np.array([1, 3, 1, 3]), names, source="gallery")
+    data = open_set(train, query, gallery)
+    assert data.train.class_names == ("a", "c")
+    assert data.train.images is train.images  # not copied: a large set is on disk and may not fit into memory
+    assert data.train.fingerprint == canonical(train.images, train.labels // 2, ["a", "c"], source="").fingerprint
+    assert sorted(set(data.train.labels.tolist())) == [0, 1]
+    assert data.query.class_names == data.gallery.class_names == ("b", "d")
+    assert data.overlap == ()
+
+
+def test_the_same_images_as_queries_and_gallery_are_refused():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 4, 4, 1), dtype=np.uint8)
+    one = canonical(pixels, np.array([0, 1, 0, 1]), ["a", "b"], source="test")
+    with pytest.raises(HoldfastError, match="find itself"):
+        open_set(one, one, one)

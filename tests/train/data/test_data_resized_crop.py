@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.data.augment import augment, centre_crop, crop_and_resize, crop_boxes
+from holdfast.train.engine import FitOptions
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 
@@ -102,3 +104,18 @@ def test_centre():
         [38, 39, 40, 41, 42],
     ]
     assert torch.equal(centre_crop(images, 7, 9), images)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resized_crop": 8},  # crop_padding is 4 by default
+        {"resized_crop": -1, "crop_padding": 0},
+        {"crop_scale": (0.0, 1.0)},
+        {"crop_scale": (0.5, 1.5)},
+        {"crop_ratio": (2.0, 1.0)},
+    ],
+)
+def test_impossible_crops_are_refused(options):
+    with pytest.raises(HoldfastError, match=r"^(crop|resized)_"):
+        FitOptions(**options)

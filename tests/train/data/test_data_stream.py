@@ -108,3 +108,8 @@ def test_placement(images, monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
         assert place_images(images, gpu) == expected
         assert place_images(images, gpu, "device") == "resident"
+
+
+def test_what_is_ahead_is_counted(images):
+    assert StreamedImages(images).prefetch_bytes(8) == RING_SLOTS * 8 * 4 * 6 * 3
+    assert DeviceImages(images).prefetch_bytes(8) == 0

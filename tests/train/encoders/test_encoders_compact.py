@@ -4,19 +4,23 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.data import canonical
 from holdfast.train.encoders import (
     Encoder,
+    FeatureStore,
     ModelFeatures,
     Preprocess,
     build_backbone,
     change_basis,
     compact_basis,
     extract,
+    to_compact,
 )
 from holdfast.train.engine.model_slots import grown_encoder
 from holdfast.train.evaluation import compatibility_matrix
 from holdfast.train.scenarios import SlotRegistry
+from holdfast.train.space_map import SpaceMap
 from holdfast.vectors import nearest
 
 SLOTS = 200
@@ -100,3 +104,31 @@ def test_the_matrix_is_the_same(models, images, protocol, score):
             for one in (mixture, plain)
         )
         np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_zero_feature_stays_zero(models):
+    _, _, (basis, _) = models
+    assert to_compact(torch.zeros(2, 199), basis).abs().max() == 0
+
+
+def test_sizes_of_simplexes_still_decide_what_can_be_compared(models, images):
+    """Two models whose stored vectors have one size, but whose simplexes do not."""
+    _, small, bases = models
+    other = encoder(8, slots=150, seed=4)
+    basis = compact_basis(other)
+    u = extract(other, images, basis=basis)
+    first = ModelFeatures(small[0][:40].numpy(), small[0][40:].numpy(), bases[0].numpy())
+    second = ModelFeatures(u[:40], u[40:], basis.numpy())
+    matrix = compatibility_matrix([first, second], images.labels[:40], images.labels[40:])
+    assert np.isnan(matrix[1, 0])
+    with pytest.raises(HoldfastError, match="full features, but these are compact"):
+        compatibility_matrix([first, first], images.labels[:40], images.labels[40:], maps=[None, SpaceMap(32, 32, 4)])
+
+
+def test_the_basis_is_stored(models, tmp_path):
+    _, small, bases = models
+    store = FeatureStore(tmp_path)
+    store.write(1, ModelFeatures(small[0][:40].numpy(), small[0][40:].numpy(), bases[0].numpy()))
+    found = store.read(1)
+    assert found.full_dim == 199
+    assert np.array_equal(found.basis, bases[0].numpy())

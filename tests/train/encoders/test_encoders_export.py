@@ -1,6 +1,7 @@
 """Exported files give what ``encode`` gives, in onnxruntime and as torch.export programs, for any batch size."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.train.encoders import Encoder, Preprocess, VectorInput, build_backbone
+from holdfast.train.encoders import Encoder, Preprocess, VectorInput, build_backbone, onnx_file
 from holdfast.train.encoders.encoder_export import METADATA, export_onnx, export_torch
 
 VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 16,
@@ -112,3 +113,19 @@ def test_what_onnx_cannot_say_is_one_line_and_no_file(tmp_path):
         export_onnx(encoder, tmp_path / "m.onnx")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_beyond_one_onnx_file_are_refused_before_tracing(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 1000)
+    with pytest.raises(HoldfastError, match="one ONNX file holds 2; export it for torch"):
+        export_onnx(encoder_for("small"), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_logging_is_left_as_it_was(tmp_path):
+    logging.disable(logging.ERROR)
+    try:
+        export_torch(encoder_for("vectors"), tmp_path / "model.pt2")
+        assert logging.root.manager.disable == logging.ERROR
+    finally:
+        logging.disable(logging.NOTSET)

@@ -3,7 +3,9 @@
 import http.server
 import json
 import socket
+import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -216,3 +218,23 @@ def test_a_saved_spec_is_never_looked_up_on_the_hub(monkeypatch):
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("went looking"))
     with pytest.raises(HoldfastError, match="is not in transformers"):
         rebuild_backbone({"name": "hf:someone/model", "options": {}})
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once(endpoint, monkeypatch):
+    began = time.monotonic()
+    with pytest.raises(HoldfastError, match=r"127\.0\.0\.1.* cannot be reached") as refused:
+        build_backbone("hf:someone/model-that-nobody-has", revision="v2")
+    assert time.monotonic() - began < 5
+    message = str(refused.value)
+    assert "hf download someone/model-that-nobody-has --revision v2 --local-dir FOLDER" in message
+    assert message.endswith("give hf:FOLDER")
+    assert len(message.splitlines()) == 1
+    monkeypatch.setattr(endpoint, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HoldfastError, match="HF_HUB_OFFLINE is set"):
+        build_backbone("hf:someone/model-that-nobody-has")
+
+
+def test_missing_transformers_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(HoldfastError, match=r"'\.\[hf\]'"):
+        build_backbone("hf:dinov3_vit")

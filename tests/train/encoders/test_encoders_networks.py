@@ -180,3 +180,18 @@ def test_residual_begins_as_the_identity():
     with torch.no_grad():
         network.layers.weight.copy_(torch.diag(torch.arange(5.0)))
     assert torch.equal(network(x), x * torch.arange(1.0, 6.0))
+
+
+def test_timm_failures_are_told(monkeypatch):
+    stub = types.ModuleType("timm")
+
+    def refuse(name, **options):
+        raise RuntimeError(f"Unknown model ({name})")
+
+    stub.create_model = refuse
+    monkeypatch.setitem(sys.modules, "timm", stub)
+    with pytest.raises(HoldfastError, match=r"timm cannot build 'vit_x'.*Unknown model"):
+        build_backbone("timm:vit_x")
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(HoldfastError, match=r"does not import .*'\.\[timm\]'"):
+        build_backbone("timm:vit_x")

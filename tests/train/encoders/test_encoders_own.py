@@ -229,3 +229,24 @@ def test_all_of_the_backbone_may_be_frozen_and_unknown_parts_may_not():
     with pytest.raises(HoldfastError, match=r"freeze takes a list of names: \['stages'\], not 'stages'"):
         encoder.freeze("stages")
     assert not any(m.training for m in encoder.train().modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_code_that_loads_weights_itself_is_loaded_without_warnings(own_module, tmp_path, recwarn):
+    encoder = Encoder(build_backbone("my_nets:with_weights"))
+    encoder.save_pretrained(tmp_path / "model")
+    Encoder.from_pretrained(tmp_path / "model")
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_weights_of_a_network_that_needs_options(tmp_path):
+    """One for vectors cannot be built by its name alone."""
+    torch.save(build_backbone("linear", in_channels=4, width=5).state_dict(), tmp_path / "head.pt")
+    found = named_backbone("linear", tmp_path / "head.pt")
+    assert (found.name, found.options) == ("linear", {"weights": str(tmp_path / "head.pt")})
+
+
+def test_a_text_file_is_no_file_of_weights(tmp_path):
+    (tmp_path / "w.pt").write_text("not weights")
+    with pytest.raises(HoldfastError, match=r"not a file of torch\.save, or it contains other objects") as refused:
+        load_weights(build_backbone("small"), tmp_path / "w.pt")
+    assert "weights_only" not in str(refused.value)

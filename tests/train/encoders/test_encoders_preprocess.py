@@ -107,3 +107,27 @@ def test_vectors_whose_length_float32_cannot_hold_are_directions():
     row = np.array([1.0, -2.0, 0.5], np.float32)
     scaled = VectorInput(3, unit=True)(np.stack([row, row * np.float32(1e38), row * np.float32(1e-38)]))
     np.testing.assert_allclose(scaled.numpy(), np.tile(row / np.linalg.norm(row), (3, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [{"mean": 0.5, "std": (0.2,)}, {"mean": (0.5,), "std": 0.2}])
+def test_a_number_instead_of_a_list_of_one(own):
+    with pytest.raises(HoldfastError, match="mean and std must be lists of numbers, one per channel"):
+        Preprocess(8, colour="grey", **own)
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        pixels(8, 8, 3).astype(np.float32),
+        pixels(5, 8, 8),
+        pixels(2, 8, 8, 2),
+        [None],
+        7,
+        torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
+        [torch.zeros(3, 8, 8)],
+        np.zeros((1, 1, 8, 8, 3), np.uint8),
+    ],
+)
+def test_what_is_not_an_image_is_refused(images):
+    with pytest.raises(HoldfastError, match="image"):
+        RGB(images)

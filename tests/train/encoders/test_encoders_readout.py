@@ -1,10 +1,14 @@
 """The readout of an encoder: which feature is stored and compared."""
 
+import json
+
 import numpy as np
+import pytest
 import torch
 from torch.nn import functional as F
 
 from holdfast import Encoder, Preprocess, build_backbone
+from holdfast.core.errors import HoldfastError
 from holdfast.train.data import ImageSet
 from holdfast.train.encoders import compact_basis, extract
 from holdfast.train.encoders.compact import compact_dim
@@ -43,3 +47,22 @@ def test_backbone_features_are_stored_as_they_are():
     assert compact_basis(encoder("simplex")).shape == (20, 8)
     assert compact_basis(encoder("backbone")) is None
     assert compact_dim(encoder("backbone")) == 8
+
+
+def test_a_model_without_a_readout_is_read_as_simplex(tmp_path):
+    encoder().save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    del config["readout"]
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    assert Encoder.from_pretrained(tmp_path / "model").readout == "simplex"
+
+
+@pytest.mark.parametrize("wrong", ["feature", 3, None, ["backbone"]])
+def test_an_unknown_readout_is_refused(wrong, tmp_path):
+    with pytest.raises(HoldfastError, match="readout must be one of simplex, backbone"):
+        encoder(wrong)
+    encoder().save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, "readout": wrong}))
+    with pytest.raises(HoldfastError, match=r"config\.json: readout must be"):
+        Encoder.from_pretrained(tmp_path / "model")

@@ -50,3 +50,24 @@ def test_a_cut_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(HoldfastError, match=r"query\.npy"):
         store.read(1)
+
+
+@pytest.mark.parametrize("basis", [np.ones((6, 4), np.float16), np.ones((6, 3), np.float32), np.ones(4, np.float32)])
+def test_a_basis_that_does_not_fit_is_refused(basis, tmp_path):
+    store = FeatureStore(tmp_path)
+    store.write(1, ModelFeatures(*features(1)[:2], basis))
+    with pytest.raises(HoldfastError, match=r"basis\.npy: not the basis of these features, but float"):
+        store.read(1)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.zeros(3, "V4"), np.zeros(3), np.array([[0, 1, 1]]), np.array([0, -1, 1]), np.array([0, 2**60, 1])],
+    ids=["void", "float", "two dimensions", "negative", "huge"],
+)
+def test_labels_that_are_no_class_numbers_are_refused(labels, tmp_path):
+    store = FeatureStore(tmp_path)
+    store.open_for(*LABELS, "abc")
+    np.save(tmp_path / "query_labels.npy", labels)
+    with pytest.raises(HoldfastError, match=r"query_labels.npy: not one class number for each image"):
+        store.labels()

@@ -1,5 +1,6 @@
 """The middle of a task on disk: restored exactly, refused when damaged, never overwritten by nonsense."""
 
+import json
 import sys
 
 import pytest
@@ -193,3 +194,29 @@ def test_checkpoint_of_other_trained_weights_is_refused(make_small, two_tasks, d
     encoder.freeze(["stages"])
     with pytest.raises(HoldfastError, match="delete it"):
         fit(encoder, ER(), two_tasks.tasks[0], device_images, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"seed": 1}, "another seed"), ({"epochs": 4}, "another number of steps"), ({"batch_size": 16}, "batch_size")],
+)
+def test_checkpoint_of_another_training_is_refused(options, reason, make_small, two_tasks, device_images, tmp_path):
+    file = CheckpointFile(tmp_path / "c.safetensors")
+    trained(make_small, two_tasks, device_images, file)
+    with pytest.raises(HoldfastError, match=rf"c\.safetensors: .*{reason}.*delete it"):
+        trained(make_small, two_tasks, device_images, file, **options)
+
+
+def test_a_checkpoint_without_a_record_of_its_training_still_resumes(make_small, two_tasks, device_images, tmp_path):
+    file = CheckpointFile(tmp_path / "c.safetensors")
+    with pytest.raises(KilledError):
+        trained(make_small, two_tasks, device_images, file, StopAfter(6))
+    tensors, metadata = read_torch(file.path)
+    position = json.loads(metadata["position"])
+    del position["training"]  # as older versions wrote it
+    write_torch(file.path, tensors, {"position": json.dumps(position)})
+    again = StopAfter(-1)
+    found = trained(make_small, two_tasks, device_images, file, again)
+    assert again.events[0].step == position["step"] > 0
+    expected = trained(make_small, two_tasks, device_images)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -96,3 +96,17 @@ def test_state_of_another_method_is_refused(tmp_path, two_tasks, glyph_images, m
     with pytest.raises(HoldfastError, match=r"models/01/method\.safetensors: does not fit this method"):
         train(folder, two_tasks, glyph_images, make_small)
     assert snapshot(folder.path) == before
+
+
+def test_a_log_of_which_nothing_is_undone_is_not_written_again(tmp_path):
+    log = EventLog(tmp_path / "log.jsonl")
+    for event in [begin(1, 0), epoch(1, 1, 2), TaskEnded(1, 2)]:
+        log(event)
+    file = log.path.stat().st_ino
+    log(begin(2, 0))
+    assert log.path.stat().st_ino == file  # a new file would have been renamed over it
+    assert positions(log.path)[-1] == ("begin", 2, 0)
+
+
+def test_no_log_has_no_events(tmp_path):
+    assert read_events(tmp_path / "none") == []

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 from holdfast.train.engine import FitOptions, fit
 from holdfast.train.engine.fit import arrival_labels, use_channels_last
@@ -131,13 +132,12 @@ def test_labels_are_numbered_by_arrival(glyph_images, device_images):
 
 
 def test_events(make_small, second_task, device_images):
-    events, dicts = [], []
-    arguments = {"options": OPTIONS, "on_event": events.append, "log": dicts.append}
-    fit(make_small(), Probe(), second_task, device_images, **arguments)
+    events = []
+    fit(make_small(), Probe(), second_task, device_images, options=OPTIONS, on_event=events.append)
     begin, *rest = [event for event in events if not isinstance(event, StepsDone)]
     assert begin == TaskBegan(task=2, step=0, steps=6, classes=6, executor="eager")
-    assert dicts[0] == {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6, "executor": "eager"}
-    assert dicts == [event.to_json() for event in events]  # the older spelling
+    expected = {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6, "executor": "eager"}
+    assert begin.to_json() == expected
     assert [(e.kind, e.epoch, e.step) for e in rest] == [("epoch", 1, 3), ("epoch", 2, 6)]
     for event in rest:
         assert event.loss == event.terms["size"] > 0
@@ -214,3 +214,34 @@ def test_channels_last_is_used_where_the_network_allows_it(backbone):
     assert encoder.training
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     encoder(torch.zeros(2, 3, 8, 8)).sum().backward()
+
+
+def test_progress_and_batches(make_small, second_task, device_images):
+    probe = Probe()
+    fit(make_small(), probe, second_task, device_images, options=OPTIONS)
+    assert [call["fraction"] for call in probe.calls] == pytest.approx([i / 6 for i in range(6)])
+    assert [call["epoch"] for call in probe.calls] == [0, 0, 0, 1, 1, 1]
+    for call in probe.calls:
+        assert call["epochs"] == 2
+        assert call["replayed"] == 4
+        assert call["labels"][:4].max() <= 2  # classes of the first task, then those of the second
+        assert set(call["labels"][4:].tolist()) <= {3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    "options", [{"optimizer": "adamw", "lr": 1e-3}, {"precision": "bf16"}, {"draw": "independent"}]
+)
+def test_other_ways_to_train(options, make_small, second_task, device_images):
+    encoder, events = make_small(5), []
+    chosen = FitOptions(epochs=2, batch_size=8, **options)
+    old = make_small(5, seed=9)
+    fit(encoder, SimplexHOC(slots=6), second_task, device_images, old=old, options=chosen, on_event=events.append)
+    terms = [value for e in events if e.kind == "epoch" for value in e.terms.values()]
+    assert len(terms) == 4
+    assert torch.isfinite(torch.tensor(terms)).all()
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in encoder.parameters())
+
+
+def test_encoder_without_preprocess_is_refused(second_task, device_images):
+    with pytest.raises(HoldfastError, match="no preprocess"):
+        fit(Encoder(build_backbone("small", width=8)), ER(), second_task, device_images)

@@ -18,7 +18,7 @@ from holdfast.train.engine.fit import prepare_step
 from holdfast.train.methods import METHODS
 from holdfast.train.randomness import GENERATOR_LOCK
 from holdfast.train.scenarios import cl2r
-from papers.kernels import fused_network
+from papers.kernels import fused_network, why_not_fused
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -219,3 +219,45 @@ def test_neighbours_begin_task_after_task(images):
 def make_one_at_a_time(*arguments):
     with GENERATOR_LOCK:  # the weights come from torch's global generator, which threads share
         return make_step(*arguments)
+
+
+def test_auto_is_the_eager_step_bit_for_bit_where_there_are_kernels(images):
+    def step():
+        return make_step(images, "simplex_hoc", "bf16")
+
+    assert not why_not_fused(step())
+    eager = after(step(), "eager")
+    assert same(eager, after(step(), "auto"))
+    assert not same(eager, after(step(), "fused"))  # which rounds in other places
+
+
+@pytest.mark.parametrize("name", ["er", "simplex_hoc"])
+def test_fifty_fused_steps_are_as_near_to_fp32_as_eager_ones(images, name):
+    """Two ways of rounding to bf16 give gradients as far from each other as from fp32 (some 0.3 here, where images are
+    noise): so both are compared with fp32. That the kernels themselves are right to 1e-4 is in tests/kernels."""
+    eager, other, true = (make_step(images, name, precision) for precision in ("bf16", "bf16", "fp32"))
+    run = make_executor("fused", other)
+    far_eager, far_fused = 0.0, 0.0
+    for _ in range(50):
+        copy_state(eager, other)
+        copy_state(eager, true)
+        (a, b, wanted), (loss, fused_loss, _) = gradients_after([(eager, eager), (other, run), (true, true)])
+        assert abs(fused_loss - loss) < 2e-2 * abs(loss)
+        far_eager += relative(a, wanted) / 50
+        far_fused += relative(b, wanted) / 50
+    assert far_fused < 1.1 * far_eager, (far_fused, far_eager)
+
+
+def test_a_graph_draws_the_same_resized_crops(images):
+    crop = {"crop_padding": 0, "resized_crop": 28}
+    eager = after(make_step(images, "simplex_hoc", **crop), "eager")
+    assert same(eager, after(make_step(images, "simplex_hoc", **crop), "graph"))
+    assert not same(eager, after(make_step(images, "simplex_hoc", **crop, seed=1), "graph"))
+
+
+def test_later_graphs_take_no_more_memory(images):
+    reserved = []
+    for seed in range(6):
+        after(make_step(images, "simplex_hoc_views", "bf16", seed), "fused")
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] == reserved[2], reserved

@@ -159,3 +159,29 @@ def test_ours_without_its_parts_is_hoc_bit_for_bit(two_tasks, device_images, mak
             fit(encoder, method, task, device_images, old=reference, options=OPTIONS)
         states.append(encoder.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_without_a_buffer_there_is_nothing_to_keep(tmp_path, glyph_images, device_images, make_small):
+    scenario = cl2r(glyph_images.labels, glyph_images.class_names, initial=3, tasks=2, buffer_per_class=0)
+    calls = []
+    train_scenario(
+        scenario,
+        device_images,
+        RunFolder(tmp_path),
+        ScenarioSetup(
+            make_encoder=lambda: make_small(5),
+            make_method=lambda: Reader(calls),
+            options=OPTIONS,
+        ),
+    )
+    assert {task.number for task, _, _ in calls} == {1, 2}
+    assert all(z_kept is None for _, _, z_kept in calls)
+
+
+def test_remembering_leaves_the_encoder_as_it_was(device_images, make_small):
+    encoder = make_small(5).train()
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    rows, features = buffer_features(encoder, device_images, np.array([3, 1]))
+    assert encoder.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
+    assert (rows.tolist(), features.requires_grad) == ([3, 1], False)

@@ -174,3 +174,25 @@ def test_state_that_cannot_be_saved_is_refused(trained, tmp_path):
     checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
     with pytest.raises(HoldfastError, match=r"Odd: its state cannot be saved .*; train without a checkpoint"):
         trained(optimizer=Odd, cancel=cancel, checkpoint=checkpoint, on_event=lambda event: cancel.cancel())
+
+
+def test_an_own_augmentation_may_cut_images_to_the_size_of_the_model(glyph_images, two_tasks, make_small):
+    encoder = make_small()
+    encoder.preprocess = type(encoder.preprocess)(size=12, mean=(0.2,), std=(0.3,), colour="grey")
+    fit(encoder, METHODS["er"](), two_tasks.tasks[0], glyph_images, options=OPTIONS,
+        augment=lambda pixels, generator: pixels[..., 2:14, 2:14])  # fmt: skip
+
+
+def test_the_loaders_batch_size_is_used_without_options(glyph_images, two_tasks, make_small):
+    began = []
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(Cancelled):
+        fit(make_small(), METHODS["er"](), two_tasks.tasks[0], DataLoader(Items(glyph_images), batch_size=12),
+            on_event=began.append, cancel=cancel)  # fmt: skip
+    assert began[0].steps == 70 * 24 // 12
+
+
+def test_a_warm_up_of_everything_is_refused():
+    with pytest.raises(HoldfastError, match="warmup must be a share of the steps"):
+        FitOptions(warmup=1.0)

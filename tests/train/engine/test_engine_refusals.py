@@ -42,3 +42,27 @@ def test_batches_of_one_image(glyph_images, two_tasks, make_small):
     task = replace(two_tasks.tasks[0], new_indices=two_tasks.tasks[0].new_indices[:1])
     with pytest.raises(HoldfastError, match="each batch would have one image, and batch normalisation needs two"):
         fit(make_small(), ER(), task, glyph_images, options=FitOptions(epochs=1, batch_size=8))
+
+
+@pytest.mark.parametrize("milestones", [(50, 64), (0.0,), (1.0,), (0.5, -0.1)])
+def test_milestones_are_fractions(milestones):
+    with pytest.raises(HoldfastError, match="fractions of the epochs"):
+        FitOptions(milestones=milestones)
+
+
+def test_negative_checkpoint_time():
+    with pytest.raises(HoldfastError, match="checkpoint_minutes"):
+        FitOptions(checkpoint_minutes=-1)
+    with pytest.raises(HoldfastError, match="seed must be at least 0, got -1"):
+        FitOptions(seed=-1)
+
+
+def test_images_without_labels(glyph_images, two_tasks, make_small):
+    for images in (glyph_images.images, torch.zeros(4, 1, 16, 16), [(glyph_images.images[0], 0)]):
+        with pytest.raises(HoldfastError, match=r"images must be an ImageSet, .*read_dataset"):
+            fit(make_small(), ER(), two_tasks.tasks[0], images)
+
+
+def test_rho_and_base_have_a_sign():
+    with pytest.raises(HoldfastError, match="rho"):
+        SimplexHOC(slots=8, rho=-5.0)

@@ -107,3 +107,16 @@ def test_rates_by_group_follow_the_schedule():
 def test_options_that_make_no_sense(name, value):
     with pytest.raises(HoldfastError, match=rf"^{name} must be .*, got"):
         FitOptions(**{name: value})
+
+
+def test_milestones_move_with_the_epochs():
+    # 50/70 and 64/70 of 7 epochs are 5 and 6.4.
+    assert rates(epochs=7, lr=1.0) == pytest.approx([1] * 5 + [0.1, 0.01])
+    assert rates(epochs=4, lr=1.0, milestones=(0.5,), decay=0.25) == pytest.approx([1, 1, 0.25, 0.25])
+
+
+def test_an_unknown_group_is_refused():
+    with pytest.raises(HoldfastError, match=r"^lr_groups: the encoder has no parameters 'wei'; known: weight, bias"):
+        parameter_groups(nn.Linear(1, 1), nn.Identity(), FitOptions(lr_groups={"wei": 0.1}))
+    with pytest.raises(HoldfastError, match="factor above 0"):
+        FitOptions(lr_groups={"weight": 0.0})

@@ -9,7 +9,7 @@ from holdfast.train.data.device_images import DeviceImages
 from holdfast.train.engine.feature_phase import train_on_features
 from holdfast.train.engine.fit import arrival_labels
 from holdfast.train.engine.survey import TaskFeatures
-from holdfast.train.methods import FeaturePhase, Method
+from holdfast.train.methods import ER, FeaturePhase, Method
 
 
 @pytest.fixture
@@ -95,3 +95,20 @@ def test_a_map_that_becomes_nan_is_refused(survey_of, make_small):
     survey = survey_of(old=make_small(5, seed=2).eval())
     with pytest.raises(HoldfastError, match="map learned after task 2"):
         train_on_features(Mapped(target=torch.tensor(float("nan"))), survey, seed=0, task=2)
+
+
+def test_mirrored_where_training_flips(survey_of):
+    plain, _ = survey_of().new()
+    both, labels = survey_of(flips=True).new(mirrored=True)
+    assert len(survey_of(flips=False).new(mirrored=True)[0]) == len(survey_of(flips=True).new()[0]) == len(plain)
+    assert len(both) == len(labels) == 2 * len(plain)
+    assert torch.allclose(both[: len(plain)], plain, atol=1e-6)
+    assert not torch.allclose(both[len(plain) :], plain, atol=1e-3)
+
+
+def test_nothing_happens_without_a_phase_or_a_previous_model(survey_of):
+    method = Mapped()
+    before = method.map.weight.detach().clone()
+    train_on_features(method, survey_of(), seed=0, task=1)
+    train_on_features(ER(), survey_of(), seed=0, task=1)
+    assert torch.equal(method.map.weight, before)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from holdfast.core.errors import HoldfastError
 from holdfast.embedders.pixels import open_image
@@ -99,3 +99,24 @@ def test_pictures_are_decoded_as_the_encoder_decodes_them():
         assert np.array_equal(images.images[row], np.asarray(open_image(image)))
     assert images.images[0].min() == 255
     assert images.images[1].max() == 30_000 // 256
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+def test_it_reads_in_the_datasets_own_order_with_the_sets_fingerprint(glyph_images):
+    order = np.random.default_rng(0).permutation(len(glyph_images))
+    items = [(glyph_images.images[i], glyph_images.labels[i]) for i in order]
+    found = read_dataset(Items(items), class_names=glyph_images.class_names)
+    np.testing.assert_array_equal(found.images, glyph_images.images[order])
+    assert found.fingerprint == glyph_images.fingerprint
+
+
+def test_too_large_or_a_stream():
+    with pytest.raises(HoldfastError, match=r"at most 0\.0 are read into memory; write them as a folder"):
+        read_dataset(Items([(GREY, 0)] * 3), most_bytes=47)
+    assert len(read_dataset(Items([(GREY, 0)] * 3), most_bytes=48)) == 3
+    with pytest.raises(HoldfastError, match="Stream: only map-style datasets"):
+        read_dataset(Stream())

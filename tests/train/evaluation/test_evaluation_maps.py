@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import ModelFeatures, read_space_maps
 from holdfast.train.evaluation import compatibility_matrix
@@ -121,3 +122,37 @@ def test_a_broken_chain_stays_broken():
     assert np.isnan(found[1, 0])
     assert np.isnan(found[2, 0])
     assert np.isfinite(found[2, 1])
+
+
+def test_identity_maps_change_nothing():
+    models = [ModelFeatures(clustered(s), clustered(s + 9)) for s in range(3)]
+    plain = compatibility_matrix(models, LABELS, LABELS)
+    mapped = compatibility_matrix(models, LABELS, LABELS, maps=[None, linear_map(np.eye(6)), None])
+    assert np.array_equal(plain, mapped, equal_nan=True)
+
+
+def test_a_map_that_does_not_fit_leaves_nan():
+    models = [ModelFeatures(clustered(1), clustered(2)), ModelFeatures(clustered(3, 8), clustered(4, 8))]
+    found = compatibility_matrix(models, LABELS, LABELS, maps=[None, linear_map(np.eye(8))])
+    assert np.isnan(found[1, 0])
+    assert np.isfinite(found[1, 1])
+
+
+def test_one_map_for_each_model():
+    models = [ModelFeatures(clustered(1), clustered(2))] * 2
+    with pytest.raises(HoldfastError, match="1 maps for 2 models"):
+        compatibility_matrix(models, LABELS, LABELS, maps=[None])
+
+
+def test_a_map_may_be_any_function():
+    turn = rotation(6, seed=1).astype(np.float32)
+    old = clustered()
+    models = [ModelFeatures(old, old), ModelFeatures(old @ turn.T, old @ turn.T)]
+    maps = [None, linear_map(turn)]
+    functions = [None, lambda z: 3 * z @ torch.from_numpy(turn).T]
+    for measured in (compatibility_matrix, mixed_gallery):
+        wanted, found = (measured(models, LABELS, LABELS, maps=given) for given in (maps, functions))
+        if measured is compatibility_matrix:
+            np.testing.assert_allclose(found, wanted)
+        else:
+            assert found["accuracy"] == wanted["accuracy"]

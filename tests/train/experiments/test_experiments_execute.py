@@ -7,11 +7,12 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import FolderRefusedError, RunFolder
+from holdfast.core.storage import read_json, write_json
 from holdfast.train.encoders import Encoder, FeatureStore
 from holdfast.train.engine import RunControl
 from holdfast.train.experiments.assemble import SharedData
 from holdfast.train.experiments.execute import execute
-from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.load import read_recipe, with_overrides
 from holdfast.train.experiments.schema import check_recipe
 
 QUICK = ["train.epochs=1", "scenario.tasks=2"]
@@ -98,3 +99,26 @@ def test_a_run_can_compare_the_feature_before_the_projection(tiny_recipe, tmp_pa
     sizes = [FeatureStore(folder.features).read_all()[1].gallery.shape[1] for folder in folders.values()]
     assert sizes == [simplex.dim, simplex.feature_dim]
     assert sizes[0] != sizes[1]
+
+
+def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
+    folder, events = RunFolder(tmp_path / "run"), []
+    execute(quick(tiny_recipe), folder, device="cpu")
+    environment = read_json(folder.environment)
+    write_json(folder.environment, {**environment, "threads": environment["threads"] + 1})
+    execute(quick(tiny_recipe), folder, device="cpu", resume=True, control=RunControl(events.append))
+    assert any(event.kind == "warning" and "threads" in event.text for event in events)
+
+
+@pytest.mark.parametrize(
+    ("settings", "section", "expected"),
+    [
+        (["backbone.name=resnet32"], "backbone", {"name": "resnet32"}),
+        (["scenario.increment=1"], "scenario", {"name": "cl2r", "initial": 2, "buffer_per_class": 2, "increment": 1}),
+        (["method.name=er"], "method", {"name": "er"}),
+        (["method.name=simplex_fd"], "method", {"name": "simplex_fd", "base": 2.0}),
+        (["method.name=simplex_hoc", "method.rho=7.0"], "method", {"name": "simplex_hoc", "lambda": 0.3, "rho": 7.0}),
+    ],
+)
+def test_another_name_brings_its_own_options(tiny_tables, settings, section, expected):
+    assert with_overrides(tiny_tables, settings)[section] == expected

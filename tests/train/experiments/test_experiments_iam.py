@@ -1,6 +1,7 @@
 """IAM-CL2R from recipe to matrix: replaced models, other architectures, refusals before training, kills."""
 
 import json
+import math
 import shutil
 import signal
 
@@ -13,7 +14,7 @@ from holdfast.core.run_folder import RunFolder
 from holdfast.train.encoders import Encoder, FeatureStore
 from holdfast.train.engine import RunControl
 from holdfast.train.engine.model_slots import grow_models
-from holdfast.train.evaluation import run_models
+from holdfast.train.evaluation import FURTHER_EVALUATIONS, run_models
 from holdfast.train.experiments.assemble import SharedData, assemble
 from holdfast.train.experiments.execute import execute
 from holdfast.train.experiments.load import with_overrides
@@ -159,3 +160,28 @@ def test_mixed_gallery(iam_tables, toy_models, tmp_path):
     assert [len(metrics["mixed"][key]) for key in ("accuracy", "reindexed", "versions")] == [3, 3, 3]
     assert metrics["mixed"]["accuracy"][0] == metrics["mixed"]["reindexed"][0]
     assert refusal(iam_tables, toy_models, "evaluation.protocols=['mixed']").startswith("evaluation.protocols: mixed")
+
+
+def test_mean_and_std_are_the_first_models_unless_given(iam_tables, toy_models):
+    experiment = assemble(check_recipe(iam_tables), SharedData(models=toy_models))
+    first = Encoder.from_pretrained(toy_models / "four-simplex").preprocess
+    assert experiment.load_model("eight-simplex").preprocess == first
+    assert Encoder.from_pretrained(toy_models / "eight-simplex").preprocess != first
+
+
+def test_models_are_independent_of_the_reference_setting_where_none_is_replaced(iam_tables, toy_models, tmp_path):
+    still = ["scenario.replace_at=[]", "scenario.replace_with=[]", "train.epochs=1"]
+    found = [
+        run(iam_tables, tmp_path / name, toy_models, *still, f"scenario.reference={name}")["protocols"]
+        for name in ("loaded", "deployed")
+    ]
+    assert found[0] == found[1]
+    assert not math.isnan(found[0]["template"]["AA"])
+
+
+def test_what_the_package_does_not_measure_is_refused_before_training(iam_tables, toy_models, tmp_path, monkeypatch):
+    monkeypatch.setitem(FURTHER_EVALUATIONS, "mixed", None)
+    monkeypatch.delitem(FURTHER_EVALUATIONS, "mixed")
+    with pytest.raises(HoldfastError, match="mixed is measured by papers/, in a clone"):
+        run(iam_tables, tmp_path / "run", toy_models, "evaluation.protocols=['template', 'mixed']")
+    assert not (tmp_path / "run").exists()

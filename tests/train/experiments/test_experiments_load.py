@@ -99,3 +99,16 @@ def test_what_may_not_be_extended(text, reason, tiny_recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(HoldfastError, match=reason):
         read_recipe(str(tmp_path / "mine.toml"))
+
+
+def test_below_something_that_is_no_table(tiny_tables):
+    with pytest.raises(HoldfastError, match=r"setting seed\.a\.b: seed is not a table"):
+        with_overrides(tiny_tables, ["seed.a.b=3"])
+
+
+@pytest.mark.parametrize("setting", ["method.name=[1]", "method.name=3", "method.name={a = 1}", "method=er"])
+@pytest.mark.parametrize("methods", [3, {"er": 3}])
+def test_nonsense_is_left_for_the_check_to_refuse(setting, methods, tiny_tables):
+    found = with_overrides({**tiny_tables, "methods": methods}, [setting])
+    with pytest.raises(HoldfastError, match=r"^method"):
+        check_recipe(found)

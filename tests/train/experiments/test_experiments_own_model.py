@@ -83,3 +83,10 @@ def test_a_run_with_an_own_network_own_weights_and_a_frozen_part(at_home, tiny_t
 def test_refusals(section, reason, at_home, tiny_tables):
     tiny_tables["backbone"] = section
     assert reason in refusal(tiny_tables)
+
+
+def test_rates_of_unknown_groups_are_refused(tiny_tables):
+    tiny_tables["train"]["lr_groups"] = {"stages": 0.1}
+    assert "train.lr_groups: the encoder has no parameters 'stages'; known: backbone.stages" in refusal(tiny_tables)
+    tiny_tables["train"]["lr_groups"] = {"backbone": "slow"}
+    assert refusal(tiny_tables).startswith("train.lr_groups.backbone: ")

@@ -177,3 +177,27 @@ def test_vectors(tmp_path):
     twice = {**tables, "method": {"name": "simplex_hoc_views", "slots": 4}}
     with pytest.raises(HoldfastError, match="reads a second view"):
         pretrain(check_pretrain_recipe(twice), RunFolder(tmp_path / "n"), device="cpu")
+
+
+def test_what_killed_processes_leave_is_removed(pretrain_recipe, tmp_path):
+    recipe, folder = checked(pretrain_recipe), RunFolder(tmp_path / "m")
+    folder.path.mkdir()
+    (folder.path / ".tmp-checkpoint.safetensors").touch()
+    pretrain(recipe, folder, device="cpu")
+    files = {file.name for file in folder.path.iterdir()}
+    assert ".tmp-checkpoint.safetensors" not in files
+    folder.checkpoint.touch()  # killed between the last write and this
+    pretrain(recipe, folder, device="cpu")
+    assert {file.name for file in folder.path.iterdir()} == files
+
+
+def test_too_few_slots(pretrain_recipe, tmp_path):
+    with pytest.raises(HoldfastError, match=r"no slot left for class .*: 3 slots, 4 classes; set slots to 4"):
+        pretrain(checked(pretrain_recipe, "method.slots=3"), RunFolder(tmp_path / "m"), device="cpu")
+
+
+def test_strict(pretrain_recipe):
+    with pytest.raises(HoldfastError, match="which holdfast run trains"):
+        checked(pretrain_recipe, "scenario.name=cl2r")
+    with pytest.raises(HoldfastError, match=r"data\.train_class: unknown key"):
+        checked(pretrain_recipe, "data.train_class=3")

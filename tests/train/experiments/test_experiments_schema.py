@@ -195,3 +195,58 @@ def test_the_switches_of_ablations_are_reached_from_the_command_line(settings, e
     written.write_text(recipe.to_toml())
     assert check_recipe(read_recipe(str(written))).tables == recipe.tables
     assert assemble(recipe).make_method().num_slots in (None, 6)
+
+
+@pytest.mark.parametrize("key", ["data.train", "scenario", "backbone", "method"])
+@pytest.mark.parametrize("name", [None, 3])
+def test_missing_name(key, name, tiny_tables):
+    put(tiny_tables, f"{key}.name", name)
+    assert refusal(tiny_tables) == f"{key}.name: missing; it must be a string"
+
+
+def test_missing_split(tiny_tables):
+    del tiny_tables["data"]["query"]
+    assert refusal(tiny_tables).startswith("data.query: missing")
+
+
+@pytest.mark.parametrize("split", [None, 3])
+def test_split_of_a_dataset_must_be_named(split, tiny_tables):
+    tiny_tables["data"]["train"]["split"] = split
+    assert refusal(tiny_tables).startswith("data.train.split: ")
+
+
+def test_settings_of_an_unknown_other_method(tiny_tables):
+    tiny_tables["methods"]["nonesuch"] = {}
+    assert "unknown method 'nonesuch'" in refusal(tiny_tables)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("method.slots", 5, "5 slots for 6 classes; the method needs 6 slots or more"),
+        ("method.lambda", 1.5, "lambda must be in [0, 1]"),
+        ("backbone.in_channels", 3, "backbone.in_channels is 3, but the images have 1"),
+        ("backbone.width", 0, "width"),
+        ("train.epochs", 0, "train.epochs must be at least 1"),
+        ("train.weight_decay", -1.0, "train.weight_decay must be at least 0"),
+        ("preprocess.mean", [0.5, 0.5, 0.5], "mean"),
+        ("data.query.size", 20, "image shapes differ"),
+        ("data.train.split", "test", "unknown split of glyphs 'test'"),
+    ],
+)
+def test_impossible_combination(key, value, reason, tiny_tables):
+    tiny_tables["preprocess"] = {}
+    put(tiny_tables, key, value)
+    assert reason in refusal(tiny_tables, built=True)
+
+
+def test_images_too_small_for_the_backbone(tiny_tables):
+    tiny_tables["backbone"] = {"name": "lenet_plus_plus"}
+    for split in tiny_tables["data"].values():
+        split["size"] = 12
+    assert "at least 16 pixels" in refusal(tiny_tables, built=True)
+
+
+def test_an_unknown_switch_is_refused(tiny_recipe):
+    with pytest.raises(HoldfastError, match=r"method\.scale: input should be 'unit' or 'frobenius', got 'rows'"):
+        check_recipe(read_recipe(str(tiny_recipe), ["method.scale=rows"]))

@@ -34,3 +34,8 @@ def _types(value):
 
 def test_none_is_left_out_and_tuples_are_lists():
     assert tomllib.loads(to_toml({"a": None, "b": {"c": None}, "d": (1, 2)})) == {"b": {}, "d": [1, 2]}
+
+
+def test_it_reads_well():
+    text = to_toml({"seed": 0, "data": {"train": {"name": "glyphs", "split": "train"}}, "train": {"lr": 0.1}})
+    assert text == 'seed = 0\n\n[data.train]\nname = "glyphs"\nsplit = "train"\n\n[train]\nlr = 0.1\n'

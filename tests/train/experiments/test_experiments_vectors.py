@@ -109,3 +109,25 @@ def test_unit_is_for_vectors(tiny_tables):
     tiny_tables["preprocess"] = {"unit": True}
     with pytest.raises(HoldfastError, match=r"preprocess\.unit is for vectors, and these are images"):
         assemble(check_recipe(tiny_tables))
+
+
+@pytest.mark.parametrize("rows", [np.zeros((2, WIDTH + 1)), np.zeros(3), [np.zeros(WIDTH), np.zeros(2)], "a.png", None])
+def test_encode_refuses_another_width(rows):
+    encoder = Encoder(torch.nn.Linear(WIDTH, 4), feature_dim=4, preprocess=VectorInput(WIDTH))
+    with pytest.raises(HoldfastError) as error:
+        encoder.encode(rows)
+    assert f"{WIDTH} numbers" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_network_for_images_takes_no_vectors(tables, embeddings):
+    tables["backbone"] = {"name": "small"}
+    assert "the backbone takes no vectors of 12" in refusal(tables, embeddings)
+
+
+@pytest.mark.parametrize("stored", [{"kind": "vectors", "width": 0, "unit": False}, {"kind": "vectors", "width": 3}])
+def test_a_bad_description(stored):
+    from holdfast.train.encoders.preprocess import input_from_json
+
+    with pytest.raises(HoldfastError, match="vectors: "):
+        input_from_json(stored)

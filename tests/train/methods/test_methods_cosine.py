@@ -1,9 +1,11 @@
 """Cosine-HOC: the loss against its formula, and where the classifier's rows begin."""
 
+import pytest
 import torch
 from test_methods_losses import FIRST, SECOND, Toy
 from test_methods_others import BATCH, DIM, PROGRESS, Z_OLD, FakeSurvey
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.geometry import cosine_matrix, unit
 from holdfast.train.losses import class_means, info_nce
 from holdfast.train.methods import CosineHOC
@@ -43,3 +45,9 @@ def test_rows_of_new_classes_begin_at_their_means():
     method.begin(nothing_new, DIM)
     method.prepare(nothing_new, FakeSurvey(nothing_new))
     assert torch.equal(method.classifier.weight, before)
+
+
+@pytest.mark.parametrize("options", [{"scale": 0.0}, {"rho": -1.0}, {"contrast": -0.1}])
+def test_options_that_are_refused(options):
+    with pytest.raises(HoldfastError, match=next(iter(options))):
+        CosineHOC(**options)

@@ -5,6 +5,7 @@ import torch
 from test_methods_losses import FIRST, SECOND
 from test_methods_others import taken_through
 
+from holdfast.core.errors import HoldfastError
 from holdfast.train.geometry import unit
 from holdfast.train.losses import class_means
 from holdfast.train.methods import METHODS
@@ -46,3 +47,9 @@ def test_rows_of_a_linear_classifier_keep_the_length_of_drawn_ones():
 def test_the_default_of_distillation_depends_on_its_softmax():
     assert METHODS["distillation"]().first_rows == "random"
     assert METHODS["distillation"](softmax="cosine").first_rows == "means"
+
+
+@pytest.mark.parametrize("name", WITH_CLASSIFIER)
+def test_another_word_is_refused(name):
+    with pytest.raises(HoldfastError, match="first_rows must be one of random, means"):
+        METHODS[name](first_rows="zero")

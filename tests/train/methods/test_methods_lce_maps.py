@@ -11,6 +11,7 @@ from test_methods_losses import FIRST, SECOND, Toy
 from test_methods_others import BATCH, DIM, PROGRESS, THIRD, taken_through, values
 from torch import nn
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.run_folder import RunFolder
 from holdfast.train import losses
 from holdfast.train.encoders import ModelFeatures, read_space_maps
@@ -21,7 +22,7 @@ from holdfast.train.geometry import unit
 from holdfast.train.methods import LCE
 from holdfast.train.scenarios import cl2r
 from holdfast.train.space_map import PATHS, ResidualBlock, SpaceMap, map_features
-from holdfast.train.tensor_files import read_torch
+from holdfast.train.tensor_files import read_torch, write_torch
 
 HIDDEN = 3
 
@@ -221,3 +222,22 @@ def test_the_forward_map_is_saved_with_the_model_and_used_for_galleries(finished
     gallery = map_features(torch.tensor(models[0].gallery), [maps[1], maps[2]])
     nearest = (torch.tensor(models[2].query) @ gallery.T).argmax(1).numpy()
     assert found[2][0] == pytest.approx((labels[nearest] == labels).mean())
+
+
+def test_blocks_cannot_change_the_size():
+    with pytest.raises(HoldfastError, match="cannot map 4 numbers to 5"):
+        SpaceMap(4, 5, 3, blocks=1)
+
+
+def test_a_file_with_a_block_of_another_shape_is_refused(tmp_path):
+    state = trained_map().state_dict()
+    for name, tensor in (("blocks.1.middle.weight", torch.zeros(2)), ("blocks.0.enter.weight", torch.zeros(3))):
+        write_torch(tmp_path / "map.safetensors", {**state, name: tensor})
+        with pytest.raises(HoldfastError, match="not a map between feature spaces"):
+            SpaceMap.load(tmp_path / "map.safetensors")
+
+
+def test_a_single_old_class_is_refused():
+    with pytest.raises(HoldfastError, match="at least two old classes"):
+        taken_through(LCE(transformations=True), Toy(2, 2, 3))
+    LCE(transformations=True).begin(Toy(2, 3, 3), DIM)  # restoring begins a task in which all classes count as new

@@ -13,6 +13,7 @@ from holdfast.train.methods import (
     ER,
     FAN,
     LCE,
+    METHODS,
     AdvBCT,
     CosineHOC,
     Distillation,
@@ -145,3 +146,8 @@ def test_fd_without_replayed_images_is_classification():
     method = SimplexFD(slots=DIM + 1)
     through(method, FIRST)
     assert terms(method, BATCH._replace(labels=BATCH.labels % 4, replayed=0), z_old=None) == {"ce"}
+
+
+def test_every_method_is_tested_here():
+    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, Distillation, SimplexFD, SimplexHOC, SimplexHOCViews}
+    assert set(METHODS.values()) == tested

@@ -6,6 +6,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.train.geometry import unit
 from holdfast.train.space_map import SpaceMap, map_features
+from holdfast.train.tensor_files import write_torch
 
 
 def test_by_hand():
@@ -55,4 +56,54 @@ def test_a_broken_or_missing_file_is_refused_in_one_line(tmp_path):
     path.write_bytes(b"not tensors at all")
     with pytest.raises(HoldfastError, match="safetensors") as refused:
         SpaceMap.load(path)
+    assert "\n" not in str(refused.value)
+
+
+def identity(dim):
+    """relu(x) - relu(-x) = x: exact with two hidden units for each entry."""
+    space_map = SpaceMap(dim, dim, 2 * dim)
+    eye = torch.eye(dim)
+    state = {
+        "enter.weight": torch.cat([eye, -eye]),
+        "enter.bias": torch.zeros(2 * dim),
+        "leave.weight": torch.cat([eye, -eye], dim=1),
+        "leave.bias": torch.zeros(dim),
+    }
+    space_map.load_state_dict(state)
+    return space_map
+
+
+GOOD = SpaceMap(2, 2, 4).state_dict()
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_identities_compose_to_the_identity(length):
+    z = unit(torch.randn(9, 4))
+    torch.testing.assert_close(map_features(z, [identity(4) for _ in range(length)]), z)
+
+
+def test_none_is_the_identity():
+    z, space_map = torch.randn(5, 4), SpaceMap(4, 4, 8)
+    assert map_features(z, []) is z
+    assert torch.equal(map_features(z, [None, None]), z)
+    assert torch.equal(map_features(z, [None, space_map, None]), map_features(z, [space_map]))
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"something": torch.zeros(2)},
+        {**GOOD, "enter.weight": torch.zeros(4)},
+        {**GOOD, "leave.weight": torch.zeros(2, 9)},
+        {**GOOD, "more": torch.zeros(1)},
+        {name: tensor for name, tensor in GOOD.items() if name != "leave.bias"},
+    ],
+    ids=["other", "flat", "unfitting", "more", "less"],
+)
+def test_a_file_of_other_tensors_is_refused_in_one_line(tmp_path, tensors):
+    path = tmp_path / "map.safetensors"
+    write_torch(path, tensors)
+    with pytest.raises(HoldfastError, match="not a map between feature spaces") as refused:
+        SpaceMap.load(path)
+    assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)

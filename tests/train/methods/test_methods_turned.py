@@ -203,3 +203,30 @@ def test_vertices_of_other_models_stay_too():
     assert step.method.turns[0][1] == (0, 1)
     moved = step.method.simplex.prototypes(left) - step.method.built_simplex.prototypes(left)
     assert moved.norm(dim=1).max() < 1e-6
+
+
+def test_a_state_of_another_number_of_slots_is_refused(run):
+    folder, name = run
+    method = setup(name, slots=40).make_method()
+    restore_method(method, scenario(40).tasks[0], 39, folder.method(1))
+    with pytest.raises(HoldfastError, match="turned with 13 slots, and this method has 40"):
+        method.begin(scenario(40).tasks[1], 39)
+
+
+def test_a_method_without_the_state_of_its_model_is_refused(run):
+    folder, name = run
+    model, old = (Encoder.from_pretrained(folder.model(1)) for _ in range(2))
+    with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
+        prepare_step(model, setup(name).make_method(), scenario().tasks[1], vectors(), old=old, options=OPTIONS)
+    fixed = setup(name, placing="sequence").make_method()
+    with pytest.raises(HoldfastError, match="task 2, the network to train: class 'a' lies elsewhere"):
+        prepare_step(model, fixed, scenario().tasks[1], vectors(), old=old, options=OPTIONS)
+
+
+def test_more_slots_than_the_network_has_features(tmp_path):
+    train_scenario(scenario(60), vectors(), RunFolder(tmp_path), setup(slots=60))
+    model = Encoder.from_pretrained(RunFolder(tmp_path).model(3))
+    assert model.dim == 59
+    assert len(model.info["slots"]["turns"]) == 3
+    with pytest.raises(HoldfastError, match="cannot make 8 numbers of 12; set slots to 13 or more"):
+        setup(slots=9).make_encoder()

@@ -5,6 +5,7 @@ import torch
 from test_methods_losses import FIRST, PROGRESS, SECOND, Toy, batch_of
 
 from holdfast.core.errors import HoldfastError
+from holdfast.train.experiments.load import read_recipe
 from holdfast.train.geometry import DSimplex, unit
 from holdfast.train.losses import (
     anchor_contrast,
@@ -17,7 +18,8 @@ from holdfast.train.losses import (
     simplex_cross_entropy,
     squared_distillation,
 )
-from holdfast.train.methods import CVS, ER, SimplexFD, SimplexHOC, SimplexHOCViews
+from holdfast.train.methods import CVS, ER, METHODS, SimplexFD, SimplexHOC, SimplexHOCViews
+from papers.stationary.recipe_files import read_study_recipe
 
 BATCH = batch_of(8, 6, 4)
 
@@ -202,3 +204,43 @@ def test_fd_switches(on, distance, term):
 def test_refused(build, options, reason):
     with pytest.raises(HoldfastError, match=reason):
         build(slots=10, **options)
+
+
+@pytest.mark.parametrize("given", [{"length": 0.0}, {"features_weight": -1.0}, {"rho": 0.0}])
+def test_weights_and_lengths_out_of_range(given):
+    with pytest.raises(HoldfastError, match=next(iter(given))):
+        SimplexHOCViews(slots=10, **given)
+
+
+def test_where_the_tries_began_is_the_best_fit_of_the_pilot():
+    """Least squares in the logarithm over a grid of powers; the scale follows in closed form."""
+    wanted = torch.tensor([0.57, 0.35, 0.15, 0.10]).log()
+
+    def fit(power):
+        means = torch.tensor([mean_lambda(t, lambda_scale=0.1, lambda_power=power) for t in (2, 7, 16, 31)]) / 0.1
+        offset = (wanted - means.log()).mean()
+        return float((means.log() + offset - wanted).square().sum()), float(offset.exp())
+
+    powers = [0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0]
+    best = min(powers, key=lambda power: fit(power)[0])
+    recipe = read_recipe("cifar100-10/simplex_hoc_views")["method"]
+    assert (best, round(fit(best)[1], 2)) == (recipe["lambda_power"], recipe["lambda_scale"])
+
+
+def test_the_default_is_what_the_validation_set_chose():
+    chosen = read_study_recipe("cifar100-10/tuned/simplex_hoc_views")["method"]
+    method = SimplexHOCViews(slots=100)
+    assert (method.lambda_scale, method.lambda_power) == (chosen["lambda_scale"], chosen["lambda_power"])
+
+
+@pytest.mark.parametrize("name", ["simplex_hoc", "simplex_hoc_views", "cosine_hoc"])
+def test_unknown_negatives_are_refused_before_training(name):
+    slots = {"slots": 10} if name.startswith("simplex") else {}
+    with pytest.raises(HoldfastError, match="negatives must be one of authors, paper, masked, got 'some'"):
+        METHODS[name](**slots, negatives="some")
+
+
+@pytest.mark.parametrize("build", [ER, CVS])
+def test_a_negative_view_weight_is_refused(build):
+    with pytest.raises(HoldfastError, match="view_weight must be at least 0"):
+        build(view_weight=-0.5)

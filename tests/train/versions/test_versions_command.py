@@ -90,3 +90,11 @@ def test_what_is_printed(first, second, photos):
     assert "Checked against model 1, on held-out images. Better than keeping the old model" in words
     assert max(len(line) for line in text.splitlines() if not line.startswith("Evidence: ")) <= 80
     typed(*again, "--max-loss", "0.01", status=record["check"]["exit_code"])
+
+
+def test_help_says_how_to_begin():
+    assert "holdfast update --from models/1 --data photos/summer --out models/2" in " ".join(
+        typed("start", "-h").split()
+    )
+    for option in ("--backbone", "--buffer-from", "--check-on", "--recipe", "--max-loss"):
+        assert option in typed("update", "-h")

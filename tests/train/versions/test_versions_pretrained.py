@@ -14,6 +14,7 @@ from holdfast import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders.accuracy_record import accuracy_sentence
 from holdfast.train.encoders.backbones import _built
+from holdfast.train.encoders.hf_cache import cached_snapshot
 from holdfast.train.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.train.events import Note, RunWarning
 from holdfast.train.versions import start, update
@@ -291,3 +292,13 @@ def test_mixed_precision_is_for_gpus(monkeypatch):
     assert mixed_precision(torch.device("cpu")) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert mixed_precision(torch.device("cuda")) == "bf16"
+
+
+def test_a_snapshot_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    whole = cache_network(tmp_path / "hub", "a/vit", {"image_size": 224}, 10)
+    assert cached_snapshot("a/vit") == whole
+    broken = cache_network(tmp_path / "hub", "c/broken", {"image_size": 224}, 1)
+    (broken / "config.json").unlink()
+    (broken / "config.json").symlink_to(tmp_path / "gone")
+    assert cached_snapshot("c/broken") is None

@@ -12,6 +12,7 @@ from letters_on_disk import SIZE, rolled, write_folder
 from holdfast.core.checksums import write_checksums
 from holdfast.core.errors import HoldfastError
 from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.engine.model_slots import grow_models
 from holdfast.train.tensor_files import write_torch
 from holdfast.train.versions import VersionSettings, start, update
 
@@ -294,3 +295,28 @@ def test_options_of_scenarios_are_refused():
     """A first version has nothing to be compared with, and an update is compared with the version before."""
     with pytest.raises(HoldfastError, match=r"train\.random_reference is for scenarios"):
         VersionSettings(method={"name": "er"}, train={"random_reference": True})
+
+
+def test_another_size_before_the_crop(first, photos, out):
+    refused(r"preprocess\.resize: 20, but .* has none", first, photos / "2", out, changes=["preprocess.resize=20"])
+
+
+def test_more_slots_do_not_mend_a_broken_seal(copied):
+    (copied / "recipe.toml").write_text((copied / "recipe.toml").read_text().replace("0.05", "0.5", 1))
+    before = everything_in(copied)
+    with pytest.raises(HoldfastError, match=r"recipe\.toml: changed since the model was written"):
+        grow_models([copied], 20)
+    assert everything_in(copied) == before
+
+
+def test_a_verdict_edited_by_hand_is_not_told_again(first, second, photos, tmp_path):
+    out = shutil.copytree(second, tmp_path / "2")
+    record = json.loads((out / "check.json").read_text())
+    (out / "check.json").write_text(json.dumps({**record, "verdict": "better", "exit_code": 0}))
+    with pytest.raises(HoldfastError, match=r"check\.json: changed since the model was written"):
+        update(first, photos / "2", out, device="cpu")
+
+
+def test_a_file_of_the_model_is_gone(copied, photos, out):
+    (copied / "held_out.json").unlink()
+    refused("held_out.json: missing since the model was written", copied, photos / "2", out)

@@ -314,3 +314,23 @@ def test_on_a_gpu(method, photos, recipe, tmp_path):
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cuda")
     assert len(info["evidence"]) == 3
     verify_checksums(tmp_path / "2")
+
+
+def test_an_update_with_fewer_images_keeps_the_epochs(first, second):
+    recipes = [tomllib.loads((one / "recipe.toml").read_text(encoding="utf-8")) for one in (first, second)]
+    assert [recipe["train"]["epochs"] for recipe in recipes] == [2, 2]
+
+
+def test_an_update_with_images_of_some_known_classes_only(photos, recipe, tmp_path):
+    start(photos / "1", tmp_path / "1", settings=str(recipe), changes=["buffer.per_class=0"], device="cpu")
+    shutil.copytree(photos / "1" / "00", tmp_path / "more" / "00")
+    shutil.copytree(photos / "1" / "01", tmp_path / "more" / "01")
+    info = update(tmp_path / "1", tmp_path / "more", tmp_path / "2", device="cpu")
+    assert info["classes"] == ["00", "01", "02"]
+
+
+def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
+    rows = [f"{one.path},{one.class_name}" for one in ImageFiles(16, "grey").find(photos / "2").samples]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows[::-1]]))
+    update(first, tmp_path / "list.csv", tmp_path / "2", device="cpu")
+    assert weights(tmp_path / "2") == weights(second)
