@@ -30,7 +30,7 @@ $(VENV)/core: $(SOURCES) | $(BIN)/python
 
 # Without torch: a tenth of what training takes.
 $(VENV)/demo: $(SOURCES) | $(BIN)/python
-	@echo "Installing into $(VENV) (about 200 MB) ..."
+	@echo "Installing into $(VENV) (190 MB) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[demo]"
 	@touch $@
 
